@@ -1,0 +1,1 @@
+"""What is shown: options in, tables, JSON, CSV, Markdown and pictures out."""

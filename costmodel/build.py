@@ -1,0 +1,114 @@
+"""What the builders of every layer type share: the plan, the tensors' bytes, and the list of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..models.recipes import Recipe
+from ..models.spec import Layer, Model
+from ..models.tensor import Tensor
+from .op import Gemm, Number, Op, Pointwise, Work
+from .step import Plan, Step
+
+ADD_NORM_FLOPS = 5
+NORM_FLOPS = 4
+GATE_FLOPS = 5
+ACTIVATION_FLOPS = 4
+ROPE_FLOPS = 3
+"""Vector FLOPs per value: fused residual add and norm, norm alone, SiLU(g)·u, an activation alone,
+RoPE per rotated value. Source: the design's conventions; seed ledger, pre.model."""
+
+
+class Builder:
+    """Collects the ops of one plan; equal works under one name are counted together.
+
+    `layer` is the index of the layer being built (-1 outside the layers), `times` how many layers
+    are built at once, `hidden` the width of the stack it stands in.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.model, self.run = plan, plan.model, plan.run
+        self.recipe: Recipe = plan.recipe
+        self.activation_bytes = plan.activation_bytes
+        self.step: Step = plan.step
+        self.hidden = plan.model.hidden
+        self.layer, self.times = -1, 1
+        self._counts: dict[tuple[str, Work], int] = {}
+
+    def ops(self) -> tuple[Op, ...]:
+        phase = self.step.phase
+        return tuple(Op(phase, name, work, n) for (name, work), n in self._counts.items())
+
+    def add(self, name: str, work: Work, count: int = 1) -> None:
+        key = (name, work)
+        self._counts[key] = self._counts.get(key, 0) + count * self.times
+
+    def weight_bytes(self, tensors: Iterable[Tensor]) -> int:
+        """Bytes of `tensors` in the recipe's formats."""
+        return sum(self.recipe.tensor_bytes(tensor, self.layer, self.model) for tensor in tensors)
+
+    def math(self, tensor: Tensor) -> str:
+        """What the matrix units compute in when they multiply by `tensor`."""
+        return self.recipe.format(tensor, self.layer, self.model).math or self.plan.activation
+
+    def gemm(self, name: str, rows: Number, matrices: list[Tensor], others: list[Tensor]) -> None:
+        """One GEMM over the stacked outputs of `matrices`, reading `others` (biases) with them.
+
+        Without fusion each matrix is a GEMM of its own.
+        """
+        if self.run.fusion == "none" and len(matrices) > 1:
+            for matrix in matrices:
+                own = [bias for bias in others if bias.name == f"{matrix.name}_bias"]
+                self.gemm(f"{name}.{matrix.name}", rows, [matrix], own)
+            return
+        outer = sum(matrix.rows for matrix in matrices)
+        size = self.weight_bytes([*matrices, *others])
+        first = matrices[0]
+        self.add(name, Gemm(rows, first.cols, outer, size, self.math(first), self.activation_bytes))
+
+    def pointwise(
+        self,
+        name: str,
+        values: Number,
+        reads: float,
+        writes: float,
+        flops: int,
+        weights: Iterable[Tensor] = (),
+        kv_bytes: Number = 0,
+        count: int = 1,
+    ) -> None:
+        """An elementwise kernel; with ideal fusion its activations never leave the chip."""
+        if self.run.fusion == "ideal":
+            reads = writes = 0
+        size = self.weight_bytes(weights)
+        work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes)
+        self.add(name, work, count)
+
+    def norms(self, tokens: Number, layer: Layer) -> None:
+        """The layer's norms of the hidden width, each fused with the residual add before it."""
+        if not layer.norms:
+            return
+        own = self.model.norm.values(self.hidden)
+        weight = [Tensor("norms", "norm", 1, own, "vector")] if own else []
+        values = tokens * self.hidden
+        if self.run.fusion == "none":
+            self.pointwise("add", values, 2, 1, ADD_NORM_FLOPS - NORM_FLOPS, count=layer.norms)
+            self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms)
+        else:
+            self.pointwise("add_norm", values, 2, 2, ADD_NORM_FLOPS, weight, count=layer.norms)
+
+
+def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    return {tensor.name: tensor for tensor in tensors}
+
+
+def layer_groups(model: Model, recipe: Recipe) -> list[tuple[Layer, int, int]]:
+    """(layer, index of its first appearance, count): layers of equal shape and equal formats."""
+    if not recipe.by_layer:
+        first = {layer: i for i, layer in reversed(list(enumerate(model.layers)))}
+        return [(layer, first[layer], count) for layer, count in model.groups]
+    groups: dict[tuple[Layer, tuple[str, ...]], list[int]] = {}
+    for index, layer in enumerate(model.layers):
+        formats = tuple(recipe.rule(tensor, index, model) for tensor in model.layer_tensors(layer))
+        groups.setdefault((layer, formats), []).append(index)
+    return [(layer, indices[0], len(indices)) for (layer, _), indices in groups.items()]

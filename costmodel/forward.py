@@ -1,0 +1,123 @@
+"""A whole forward pass as operations: embedding, (encoder,) layers, head."""
+
+from __future__ import annotations
+
+from ..models.ffn import Dense, Experts
+from ..models.mixers import (
+    Attention,
+    CrossAttention,
+    LatentAttention,
+    LinearAttention,
+    Recurrent,
+    StateSpace,
+)
+from ..models.spec import Encoder, Layer
+from ..models.tensor import Tensor
+from .attention import (
+    attention_ops,
+    cross_attention_ops,
+    encoder_attention_ops,
+    latent_attention_ops,
+)
+from .build import GATE_FLOPS, NORM_FLOPS, Builder, layer_groups
+from .ffn import dense_ops, expert_ops
+from .op import Gather, Gemm, Op
+from .recurrent import linear_attention_ops, recurrent_ops, state_space_ops
+from .step import Plan
+
+
+def ops(plan: Plan) -> tuple[Op, ...]:
+    """Every operation of one step, equal ones counted together, in the order they first run."""
+    b = Builder(plan)
+    if b.step.encoder_tokens and plan.model.encoder is not None:
+        _encoder(b, plan.model.encoder)
+    _embedding(b)
+    for layer, index, times in layer_groups(plan.model, b.recipe):
+        b.layer, b.times = index, times
+        _layer(b, layer)
+    b.layer, b.times = -1, 1
+    _head(b)
+    return b.ops()
+
+
+def _layer(b: Builder, layer: Layer) -> None:
+    for block in layer.blocks:
+        match block:
+            case Attention():
+                attention_ops(b, block)
+            case LatentAttention():
+                latent_attention_ops(b, block)
+            case StateSpace():
+                state_space_ops(b, block)
+            case LinearAttention():
+                linear_attention_ops(b, block)
+            case Recurrent():
+                recurrent_ops(b, block)
+            case CrossAttention():
+                cross_attention_ops(b, block)
+            case Dense():
+                dense_ops(b, block, b.step.tokens)
+            case Experts():
+                expert_ops(b, block, b.step.tokens)
+    b.norms(b.step.tokens, layer)
+
+
+def _embedding(b: Builder) -> None:
+    """A lookup of one row per token: bytes, no FLOPs; learned positions are a second one."""
+    tokens, width = b.step.tokens, b.hidden
+    for tensor in b.model.outer_tensors():
+        if tensor.kind == "table":
+            row = b.weight_bytes([tensor._replace(rows=1)])
+            b.add(tensor.name, Gather(tokens, width, row, activation_bytes=b.activation_bytes))
+        elif tensor.name == "position_biases":
+            b.add("position_bias", Gather(1, 0, b.weight_bytes([tensor])))
+    if b.model.embedding_norm:
+        b.pointwise("embedding_norm", tokens * width, 1, 1, NORM_FLOPS, _norm(b))
+
+
+def _norm(b: Builder) -> list[Tensor]:
+    values = b.model.norm.values(b.hidden)
+    return [Tensor("norms", "norm", 1, values, "vector")] if values else []
+
+
+def _head(b: Builder) -> None:
+    """Logits of the wanted positions; a tied table is read here as the matrix it is.
+
+    The final norm's FLOPs are not counted (the design's convention); its bytes are.
+    """
+    rows = b.step.logit_rows
+    if not rows:
+        return
+    outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
+    if b.model.final_norm:
+        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b))
+    matrix = outer.get("head") or outer["embedding"]
+    size = b.weight_bytes([matrix, *([outer["head_bias"]] if b.model.head_bias else [])])
+    math = b.recipe.format(matrix, -1, b.model).math or b.plan.activation
+    b.add("lm_head", Gemm(rows, b.hidden, b.model.vocab, size, math, b.activation_bytes))
+
+
+def _encoder(b: Builder, encoder: Encoder) -> None:
+    """The encoder over its new positions: every pair visited, nothing cached."""
+    tokens = b.step.encoder_tokens
+    sequences = [(s.count, s.encoder_new) for s in b.step.segments if s.encoder_new]
+    decoder_hidden, b.hidden = b.hidden, encoder.hidden
+    b.layer = 0
+    for stem in encoder.stem:
+        matrix, bias = stem.tensors()
+        b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])
+        b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, GATE_FLOPS - 1)
+    if encoder.extra:
+        b.add("encoder.positions", Gather(1, 0, b.weight_bytes([Tensor("encoder", "extra", 1, encoder.extra, "vector")])))
+    counts: dict[Layer, int] = {}
+    for layer in encoder.layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    for layer, times in counts.items():
+        b.times = times
+        for block in layer.blocks:
+            if isinstance(block, Attention):
+                encoder_attention_ops(b, block, sequences)
+            elif isinstance(block, Dense):
+                dense_ops(b, block, tokens, "encoder.")
+        b.norms(tokens, layer)
+    b.times, b.layer, b.hidden = 1, -1, decoder_hidden

@@ -1,0 +1,184 @@
+"""The roofline: ridge points, verdicts, and the bound and floor of a step on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .. import InputError
+from ..hardware.spec import Gpu
+from .arith import most
+from .build import layer_groups
+from .attention import key_rows
+from .kv import row_bytes, state_bytes
+from .op import Attend, Number, Op, Work
+from .step import Plan
+
+TEXTBOOK_GB = 1 << 30
+MEMORY_BOUND_BELOW = 0.75
+COMPUTE_BOUND_ABOVE = 1.25
+FALLBACKS = ("bf16", "fp16", "int8", "fp32")
+"""What a part without the wanted type computes in: the first of these it has."""
+
+
+class Ridge(NamedTuple):
+    """FLOP per byte where compute and memory take equally long.
+
+    `textbook` reads the bandwidth's GB as 2^30 (142.5 for the A100), `datasheet` as 10^9 (153.0).
+    """
+
+    textbook: float
+    datasheet: float
+
+    def headline(self, which: str = "textbook") -> float:
+        return self.datasheet if which == "datasheet" else self.textbook
+
+
+def ridge(gpu: Gpu, dtype: str) -> Ridge:
+    """Peak of `dtype` over bandwidth, in both conventions. Source: seed ledger, ridge.142/153."""
+    peak = peak_flops(gpu, dtype)
+    return Ridge(peak / (gpu.memory.bandwidth_gb_per_s * TEXTBOOK_GB), peak / gpu.bandwidth)
+
+
+def math_dtype(gpu: Gpu, wanted: str) -> str:
+    """`wanted` if the part has it, else the first of bf16, fp16, int8, fp32 it has."""
+    if gpu.peak(wanted) is not None:
+        return wanted
+    for dtype in FALLBACKS:
+        if gpu.peak(dtype) is not None:
+            return dtype
+    raise InputError(f"{gpu.name} has no peak for {wanted}, nor for any of {', '.join(FALLBACKS)}")
+
+
+def default_dtype(gpu: Gpu) -> str:
+    """The 16-bit type with the higher peak (fp16 where equal), or what stands in for it."""
+    fp16, bf16 = gpu.peak("fp16") or 0.0, gpu.peak("bf16") or 0.0
+    return "bf16" if bf16 > fp16 else math_dtype(gpu, "fp16")
+
+
+def peak_flops(gpu: Gpu, dtype: str) -> float:
+    """Dense FLOP/s of `dtype`, or of what stands in for it."""
+    peak = gpu.peak(math_dtype(gpu, dtype))
+    assert peak is not None
+    return peak
+
+
+def vector_peak(gpu: Gpu) -> float | None:
+    """FLOP/s of the vector units: the fp32 peak where the sheet has one."""
+    return gpu.peak("fp32")
+
+
+def work_math(work: Work) -> str:
+    """Type the matrix units use for `work`; "" for works without a matrix product."""
+    return getattr(work, "math", "")
+
+
+def intensity(op: Op) -> float | None:
+    """(matmul + vector FLOPs) per byte; None where nothing is moved."""
+    total = op.work.bytes.total
+    return (op.work.matmul_flops + op.work.vector_flops) / total if total else None
+
+
+def verdict(value: float | None, point: Ridge) -> str:
+    """memory-bound, compute-bound, or near the ridge (below or above the datasheet's).
+
+    Below 0.75 x the textbook ridge an operation waits for memory, above 1.25 x the datasheet ridge
+    for arithmetic, in either convention; between, the convention would decide, so it is "near".
+    """
+    if value is None:
+        return "no traffic"
+    if value < MEMORY_BOUND_BELOW * point.textbook:
+        return "memory-bound"
+    if value > COMPUTE_BOUND_ABOVE * point.datasheet:
+        return "compute-bound"
+    return f"near the ridge ({'below' if value < point.datasheet else 'above'})"
+
+
+def op_verdict(op: Op, gpu: Gpu) -> str:
+    return verdict(intensity(op), ridge(gpu, work_math(op.work) or default_dtype(gpu)))
+
+
+def floor_s(work: Work, gpu: Gpu) -> Number:
+    """Least time of one launch: the longest of matrix units, vector units and memory.
+
+    max(matmul/peak_matrix, vector/peak_vector, bytes/bandwidth), datasheet peaks, data in HBM.
+    """
+    longest = work.bytes.total / gpu.bandwidth
+    if work_math(work):
+        longest = most(longest, work.matmul_flops / peak_flops(gpu, work_math(work)))
+    vector = vector_peak(gpu)
+    if vector is not None:
+        longest = most(longest, work.vector_flops / vector)
+    return longest
+
+
+class Totals(NamedTuple):
+    """Sums over the ops of one phase."""
+
+    matmul_flops: Number
+    vector_flops: Number
+    weights: Number
+    activations: Number
+    kv: Number
+    state: Number
+
+    @property
+    def bytes(self) -> Number:
+        return self.weights + self.activations + self.kv + self.state
+
+
+def totals(ops: Iterable[Op]) -> Totals:
+    out = Totals(0, 0, 0, 0, 0, 0)
+    for op in ops:
+        moved = op.bytes
+        out = Totals(
+            out.matmul_flops + op.matmul_flops,
+            out.vector_flops + op.vector_flops,
+            out.weights + moved.weights,
+            out.activations + moved.activations,
+            out.kv + moved.kv,
+            out.state + moved.state,
+        )
+    return out
+
+
+def step_floor_s(ops: Iterable[Op], gpu: Gpu) -> Number:
+    """Σ over kernels of max(compute, memory): no two kernels overlap."""
+    return sum(op.count * floor_s(op.work, gpu) for op in ops)
+
+
+def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
+    """Bytes no implementation of the step avoids: each weight read once, each cache row of the
+    step's contexts touched once (read if old, written if new), each state read and written.
+
+    Weights that two kernels of a mixed step read (MLA absorbed and expanded) count once.
+    """
+    run = plan.run
+    weights = 0
+    seen: set[tuple[str, Number]] = set()
+    for op in ops:
+        size = op.bytes.weights
+        if op.name in ("q_absorb", "v_up") and any(o.name == "kv_b" for o in ops):
+            continue
+        seen.add((op.name, size))
+        weights += size
+    rows = 0
+    for layer, _, times in layer_groups(plan.model, plan.recipe):
+        for cache in layer.caches():
+            row = row_bytes(cache, run.kv)
+            for segment in plan.step.segments:
+                if cache.kind == "cross_attention":
+                    touched = segment.encoder_new + segment.encoder_past
+                else:
+                    touched = key_rows(segment, cache.window)
+                state = 2 * state_bytes(cache, plan.activation_bytes)
+                rows += times * segment.count * (row * touched + state)
+    return weights + rows
+
+
+def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:
+    """The whole step at its best: max(Σ matmul FLOPs / peak, Σ compulsory bytes / bandwidth)."""
+    compute = sum(
+        op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work)
+    )
+    return most(compute, compulsory_bytes(plan, ops) / gpu.bandwidth)

@@ -1,0 +1,77 @@
+"""Weights: what they take in memory, and what one step reads of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..models.ffn import Experts
+from ..models.recipes import Recipe
+from ..models.spec import Layer, Model
+from ..models.tensor import Tensor
+from .build import layer_groups
+from .ffn import expected_distinct
+from .op import whole
+
+
+class Component(NamedTuple):
+    """Tensors on one line of the bill that share a format."""
+
+    name: str
+    format: str
+    parameters: int
+    bytes: int
+
+
+class WeightBill(NamedTuple):
+    """Resident bytes by component, and bytes one decode step of `batch` tokens reads.
+
+    `read_bytes_per_step` leaves out the input table (its rows are looked up) unless it is tied to
+    the head, towers and encoder, and experts no token is expected to touch: an expectation for
+    MoE, exact otherwise.
+    """
+
+    components: tuple[Component, ...]
+    parameters: int
+    active_parameters: int
+    weight_bytes: int
+    read_bytes_per_step: float
+
+
+def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0) -> WeightBill:
+    """The bill of `model` stored by `recipe`."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    read: float = 0
+
+    def enter(tensors: tuple[Tensor, ...], layer: int, times: int, share: float | None) -> None:
+        nonlocal read
+        for tensor in tensors:
+            size = times * recipe.tensor_bytes(tensor, layer, model)
+            fmt = recipe.format(tensor, layer, model).name
+            line = lines.setdefault((tensor.component, fmt), [0, 0])
+            line[0] += times * tensor.elements
+            line[1] += size
+            if share is not None:
+                read += size if tensor.component != "experts" else size * share
+
+    for tensor in model.outer_tensors():
+        looked_up = tensor.kind == "table" and not (tensor.name == "embedding" and model.tied)
+        enter((tensor,), -1, 1, None if looked_up else 1)
+    for layer, index, times in layer_groups(model, recipe):
+        enter(model.layer_tensors(layer), index, times, touched_share(layer, batch, skew))
+    enter(model.encoder_tensors(), 0, 1, None)
+    components = tuple(Component(name, fmt, *line) for (name, fmt), line in lines.items())
+    total = sum(component.bytes for component in components)
+    return WeightBill(components, model.parameters, model.active_parameters, total, whole(float(read)))
+
+
+def touched_share(layer: Layer, tokens: int, skew: float = 0.0) -> float:
+    """Expected share of a layer's routed experts that `tokens` tokens touch (1 without experts)."""
+    for block in layer.blocks:
+        if isinstance(block, Experts):
+            return expected_distinct(block.count, block.top_k, tokens, skew) / block.count
+    return 1.0
+
+
+def nominal_bytes(parameters: float, bits: float) -> float:
+    """P·bits/8: a nominal size, before scales. Source: seed ledger, w.7b.fp16."""
+    return parameters * bits / 8

@@ -1,0 +1,132 @@
+"""One accelerator: what its sheet states, and the numbers that follow from it. Units are SI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import InputError
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Capacities and bandwidth of device memory; what no source gives stays None.
+
+    `label_gb` is printed on the box, `nominal_bytes` what that label means (vendors' "GB" is
+    almost always 2^30), `driver_mib` what nvidia-smi reports (`driver_basis`: seen or recalled)
+    and `usable_bytes` what a CUDA program can have. `bandwidth_gb_per_s` is decimal.
+    """
+
+    bandwidth_gb_per_s: float
+    type: str = ""
+    label_gb: float | None = None
+    nominal_bytes: int | None = None
+    driver_mib: int | None = None
+    driver_basis: str = ""
+    usable_bytes: int | None = None
+    l2_mib: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bandwidth_gb_per_s <= 1e6:
+            raise InputError(f"bandwidth_gb_per_s is not between 1 and 1e6: {self.bandwidth_gb_per_s:g}")
+        for name in ("label_gb", "nominal_bytes", "driver_mib", "usable_bytes", "l2_mib"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1 << 50:
+                raise InputError(f"{name} must be positive, not {value}")
+        if self.driver_basis not in ("", "seen", "recalled"):
+            raise InputError(f"driver_basis is seen or recalled, not '{self.driver_basis}'")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Cores (SMs, CUs), the clock of the quoted peak, and dense 16-bit FLOP per clock and core."""
+
+    cores: int | None = None
+    clock_ghz: float | None = None
+    flops_per_clock_per_core: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "clock_ghz", "flops_per_clock_per_core"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1e9:
+                raise InputError(f"{name} must be positive, not {value}")
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """Cores x FLOP/clock/core x clock, or None where one of them is not known."""
+        if self.cores is None or self.clock_ghz is None or self.flops_per_clock_per_core is None:
+            return None
+        return self.cores * self.flops_per_clock_per_core * self.clock_ghz * 1e9
+
+
+@dataclass(frozen=True)
+class Price:
+    """On-demand price of one device, where and when it was read."""
+
+    usd_per_hour: float
+    source: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.usd_per_hour <= 1e4:
+            raise InputError(f"usd_per_hour must be between 0 and 10,000, not {self.usd_per_hour:g}")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """An accelerator as its sheet states it.
+
+    `peaks`: dense FLOP/s by dtype with the accumulator that PyTorch GEMMs use (fp32; int32 for
+    integers); `fp16_accumulate_peaks` where a part is faster with a narrower accumulator.
+    `link_gb_per_s` sums both directions. `dies`: devices a program sees in one package.
+    """
+
+    name: str
+    title: str
+    vendor: str
+    source: str
+    peaks: tuple[tuple[str, float], ...]
+    memory: Memory
+    compute: Compute = Compute()
+    fp16_accumulate_peaks: tuple[tuple[str, float], ...] = ()
+    architecture: str = ""
+    year: int | None = None
+    link_gb_per_s: float | None = None
+    power_w: float | None = None
+    price: Price | None = None
+    dies: int = 1
+    confidence: str = "high"
+    derivation_exception: str = ""
+    aliases: tuple[str, ...] = ()
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.peaks:
+            raise InputError("peak_tflops names no dtype")
+        for dtype, value in (*self.peaks, *self.fp16_accumulate_peaks):
+            if dtype not in DTYPES:
+                raise InputError(f"'{dtype}' is not a dtype of peaks; allowed: {', '.join(DTYPES)}")
+            if not 1e9 <= value <= 1e18:
+                raise InputError(f"peak of {dtype} is not between 0.001 and 1e6 TFLOP/s: {value / 1e12:g}")
+        if self.dies < 1 or self.dies > 64:
+            raise InputError(f"dies must be between 1 and 64, not {self.dies}")
+
+    def peak(self, dtype: str) -> float | None:
+        """Dense FLOP/s of `dtype`, or None where the part has no such unit (or no source says)."""
+        return dict(self.peaks).get(dtype)
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth in bytes per second."""
+        return self.memory.bandwidth_gb_per_s * 1e9
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """The tightest known capacity: usable, else the driver's, else the label's."""
+        if self.memory.usable_bytes is not None:
+            return self.memory.usable_bytes
+        if self.memory.driver_mib is not None:
+            return self.memory.driver_mib * MIB
+        return self.memory.nominal_bytes

@@ -1,0 +1,44 @@
+"""What one layer keeps between steps: the one description that KV sizes, paging and attention read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Rows(NamedTuple):
+    """`heads` rows of `width` values stored per cached token (a K row per KV head, a V row, ...)."""
+
+    heads: int
+    width: int
+
+
+class State(NamedTuple):
+    """A part of a fixed-size state: `values` numbers, kept `columns` times.
+
+    A convolution keeps its last `kernel - 1` inputs in a serving engine, all `kernel` of them in
+    the transformers library. `value_bytes` None means the activations' own width (16 bit).
+    """
+
+    name: str
+    values: int
+    value_bytes: int | None = None
+    columns: int = 1
+    library_columns: int = 1
+
+
+class CacheSpec(NamedTuple):
+    """Cache of one layer: growing rows (capped by `window`), or a fixed state, or both.
+
+    `kind` is attention, latent, state_space, linear_attention, recurrent or cross_attention (whose
+    rows count encoder positions). `stored` is False for a layer that reads another layer's rows.
+    """
+
+    kind: str
+    rows: tuple[Rows, ...] = ()
+    window: int | None = None
+    state: tuple[State, ...] = ()
+    stored: bool = True
+
+    @property
+    def values_per_token(self) -> int:
+        return sum(row.heads * row.width for row in self.rows)

@@ -1,0 +1,104 @@
+"""Feed-forward blocks: the part of a layer that treats every position alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import InputError
+from .mixers import positive
+from .tensor import Tensor, vector
+
+
+@dataclass(frozen=True)
+class Dense:
+    """One MLP of `width`: three matrices when `gated` (SwiGLU, GeGLU), else two.
+
+    `mixed`: RWKV's channel mix, which adds a hidden x hidden receptance and two mixing vectors.
+    """
+
+    width: int
+    gated: bool = True
+    bias: bool = False
+    mixed: bool = False
+
+    def __post_init__(self) -> None:
+        positive("dense", width=self.width)
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        out = mlp_tensors("mlp", hidden, self.width, self.gated)
+        if self.bias:
+            out += (
+                vector("mlp", "up_bias", self.width * (2 if self.gated else 1)),
+                vector("mlp", "down_bias", hidden),
+            )
+        if self.mixed:
+            out += (Tensor("mlp", "receptance", hidden, hidden), vector("mlp", "mix", hidden, 2))
+        return out
+
+
+@dataclass(frozen=True)
+class Experts:
+    """`count` experts of `width`, `top_k` of them per token, and `shared` always-on ones.
+
+    Shared experts are one MLP of `shared * shared_width` (shared_width None: `width`), behind a
+    sigmoid gate of one output where `shared_gate`. `router_bias`: the router's own bias;
+    `bias`: a bias in every expert's projections. `total`: experts over all ranks where this layer
+    is one rank's share (the router still scores them all). Source: DeepSeekMoE, arXiv 2401.06066.
+    """
+
+    count: int
+    top_k: int
+    width: int
+    gated: bool = True
+    shared: int = 0
+    shared_width: int | None = None
+    shared_gate: bool = False
+    bias: bool = False
+    router_bias: bool = False
+    total: int | None = None
+
+    def __post_init__(self) -> None:
+        positive(
+            "experts",
+            count=self.count,
+            top_k=self.top_k,
+            width=self.width,
+            shared_width=self.shared_width,
+        )
+        if self.top_k > (self.total or self.count):
+            raise InputError(f"experts: top_k {self.top_k} is more than count {self.count}")
+        if not 0 <= self.shared <= self.count * 1024:
+            raise InputError(f"experts: shared must not be negative or absurd, not {self.shared}")
+
+    @property
+    def shared_total_width(self) -> int:
+        return self.shared * (self.shared_width or self.width)
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        out = tuple(
+            tensor._replace(count=self.count)
+            for tensor in mlp_tensors("experts", hidden, self.width, self.gated)
+        )
+        if self.bias:
+            out += (
+                vector("experts", "up_bias", self.width * (2 if self.gated else 1), self.count),
+                vector("experts", "down_bias", hidden, self.count),
+            )
+        scored = self.total or self.count
+        out += (Tensor("router", "router", scored, hidden),)
+        if self.router_bias:
+            out += (vector("router", "router_bias", scored),)
+        if self.shared:
+            out += mlp_tensors("shared_experts", hidden, self.shared_total_width, self.gated)
+            if self.shared_gate:
+                out += (Tensor("shared_experts", "shared_gate", 1, hidden),)
+        return out
+
+
+def mlp_tensors(component: str, hidden: int, width: int, gated: bool) -> tuple[Tensor, ...]:
+    """Matrices of one MLP: [gate,] up and down."""
+    gate = (Tensor(component, "gate", width, hidden),) if gated else ()
+    return (*gate, Tensor(component, "up", width, hidden), Tensor(component, "down", hidden, width))
+
+
+FeedForward = Dense | Experts

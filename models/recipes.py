@@ -1,0 +1,119 @@
+"""Recipes: which number format each tensor of a model is stored in.
+
+A checkpoint is seldom one format: bitsandbytes and GPTQ leave embeddings, head and norms in 16 bit,
+gpt-oss quantises its experts only, GGUF mixes types by tensor and by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .. import InputError
+from .formats import Format, find_format, formats
+from .spec import Model
+from .tensor import Tensor
+
+Rule = Callable[[Tensor, int, Model], str]
+"""(tensor, index of its layer or -1, model) to the name of a format."""
+
+
+class Recipe(NamedTuple):
+    """`rule` names the format of each tensor; `by_layer` where that depends on the layer's index."""
+
+    name: str
+    rule: Rule
+    note: str
+    by_layer: bool = False
+
+    def format(self, tensor: Tensor, layer: int, model: Model) -> Format:
+        return find_format(self.rule(tensor, layer, model))
+
+    def tensor_bytes(self, tensor: Tensor, layer: int, model: Model) -> int:
+        """Bytes of all `count` tensors."""
+        return tensor.count * self.format(tensor, layer, model).matrix_bytes(tensor.rows, tensor.cols)
+
+
+def sixteen_bit(model: Model) -> str:
+    """The type the parts a recipe leaves alone are kept in: fp32 checkpoints are served as bf16."""
+    return "bf16" if model.dtype == "fp32" else model.dtype
+
+
+def _whole(name: str) -> Recipe:
+    return Recipe(name, lambda tensor, layer, model: name, "every tensor")
+
+
+def _linears(name: str, fmt: str, note: str) -> Recipe:
+    def rule(tensor: Tensor, layer: int, model: Model) -> str:
+        quantised = tensor.kind == "linear" and tensor.component not in ("head", "router")
+        return fmt if quantised and layer >= 0 else sixteen_bit(model)
+
+    return Recipe(name, rule, note)
+
+
+def _experts_only(name: str, fmt: str) -> Recipe:
+    def rule(tensor: Tensor, layer: int, model: Model) -> str:
+        routed = tensor.component == "experts" and tensor.kind == "linear"
+        return fmt if routed else sixteen_bit(model)
+
+    return Recipe(name, rule, "routed experts only, the rest in 16 bit")
+
+
+_LEFT_ALONE = "the layers' matrices; embeddings, head, router and norms stay in 16 bit"
+
+_NAMED = {
+    "bnb-int8": ("int8-row", "bitsandbytes LLM.int8(): " + _LEFT_ALONE),
+    "bnb-nf4": ("nf4", "bitsandbytes NF4: " + _LEFT_ALONE),
+    "bnb-nf4-dq": ("nf4-dq", "bitsandbytes NF4, double quantisation: " + _LEFT_ALONE),
+    "gptq": ("int4-g128", "GPTQ 4 bit, groups of 128, symmetric: " + _LEFT_ALONE),
+    "awq": ("int4-g128-asym", "AWQ 4 bit, groups of 128, with zero points: " + _LEFT_ALONE),
+}
+_ALIASES = {"int8-bnb": "bnb-int8", "nf4-bnb": "bnb-nf4", "llm-int8": "bnb-int8"}
+_EXPERT_RECIPES = {"mxfp4-experts": "mxfp4"}
+
+GGUF_MIXES = (
+    "q2_k q3_k_s q3_k_m q3_k_l q4_0 q4_1 q4_k_s q4_k_m q5_0 q5_1 q5_k_s q5_k_m q6_k q8_0".split()
+)
+"""Mixes of llama.cpp's quantiser: names of whole files, not of tensors."""
+
+
+def recipe_names() -> list[str]:
+    """Every recipe with a name of its own."""
+    plain = [name for name, fmt in formats().items() if fmt.note != "GGUF"]
+    return [*plain, *_NAMED, *_EXPERT_RECIPES, *GGUF_MIXES]
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe called `name`: a published type, a format for the layers' matrices, or a mix.
+
+    Raises InputError for an unknown name, with the nearest ones.
+    """
+    key = name.strip().lower()
+    dashed = key.replace("_", "-")
+    dashed = _ALIASES.get(dashed, dashed)
+    if dashed in _NAMED:
+        fmt, note = _NAMED[dashed]
+        return _linears(dashed, fmt, note)
+    if dashed in _EXPERT_RECIPES:
+        return _experts_only(dashed, _EXPERT_RECIPES[dashed])
+    mix = key.removeprefix("gguf:").replace("-", "_")
+    if mix in GGUF_MIXES:
+        from .gguf_mix import gguf_rule
+
+        return Recipe(mix, gguf_rule(mix), "llama.cpp's mix of tensor types", by_layer=True)
+    try:
+        fmt_found = find_format(dashed)
+    except InputError:
+        from ..sheets import nearest
+
+        raise InputError(
+            f"unknown weight format or recipe '{name}'{nearest(key, recipe_names())}"
+        ) from None
+    if fmt_found.published or fmt_found.name == "tf32":
+        return _whole(fmt_found.name)
+    return _linears(fmt_found.name, fmt_found.name, f"{fmt_found.name} in {_LEFT_ALONE}")
+
+
+def default_recipe(model: Model) -> Recipe:
+    """The recipe of the published checkpoint; an fp32 file is counted as bf16."""
+    return find_recipe(model.weights or sixteen_bit(model))

@@ -1,0 +1,125 @@
+"""A model sheet into a `Model`, and a `Model` back into a sheet.
+
+A uniform model writes its layer once::
+
+    layers: 32
+    layer:
+      attention: {heads: 32, kv_heads: 8, head_dim: 128}
+      dense: {width: 14336}
+
+A mixed one names kinds of layers and a pattern, repeated (and cut) to `layers`::
+
+    layers: 62
+    kinds:
+      sliding: {attention: {heads: 32, kv_heads: 16, head_dim: 128, window: 1024}, ...}
+      full: {...}
+    pattern: sliding*5 full
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..sheets import Section, read_yaml
+from .ffn import Dense, Experts
+from .mixers import Attention, CrossAttention, LatentAttention, LinearAttention, Recurrent, StateSpace
+from .recipes import find_recipe
+from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower
+
+BLOCKS: dict[str, type[Block]] = {
+    "attention": Attention,
+    "latent_attention": LatentAttention,
+    "state_space": StateSpace,
+    "linear_attention": LinearAttention,
+    "recurrent": Recurrent,
+    "cross_attention": CrossAttention,
+    "dense": Dense,
+    "experts": Experts,
+}
+"""Keys of a layer in a sheet; a layer runs its blocks in the order it writes them."""
+
+
+def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
+    """The model a sheet describes. Raises SheetError naming file, line and what is allowed."""
+    sheet = Section(read_yaml(text, origin, trusted), origin, text)
+    layers = _layers(sheet)
+    given: dict[str, object] = {"layers": layers}
+    norm = sheet.section("norm")
+    if norm is not None:
+        given["norm"] = norm.build(Norm)
+    encoder = sheet.section("encoder")
+    if encoder is not None:
+        stem = encoder.section("stem")
+        convolutions = tuple(_present(stem, name).build(Stem) for name in (stem.data if stem else {}))
+        given["encoder"] = encoder.build(Encoder, layers=_layers(encoder), stem=convolutions)
+    else:
+        given["encoder"] = None
+    towers = sheet.section("towers")
+    given["towers"] = tuple(
+        Tower(name, towers.take(name, "int")) for name in (towers.data if towers else {})
+    )
+    sheet.known.add("towers")
+    model = sheet.build(Model, **given)
+    if not model.source.strip():
+        raise sheet.error("'source' is empty; a sheet says where its figures come from", "source")
+    if model.weights:
+        find_recipe(model.weights)
+    return model
+
+
+def _layers(sheet: Section) -> tuple[Layer, ...]:
+    count = sheet.take("layers", "int")
+    if not 1 <= count <= MAX_LAYERS:
+        raise sheet.error(f"must be between 1 and {MAX_LAYERS}, not {count}", "layers")
+    single, kinds = sheet.section("layer"), sheet.section("kinds")
+    pattern = sheet.take("pattern", "str", "")
+    if (single is None) == (kinds is None):
+        raise sheet.error("give either 'layer' (all alike) or 'kinds' with a 'pattern'")
+    if single is not None:
+        if pattern:
+            raise sheet.error("a 'pattern' needs 'kinds'", "pattern")
+        return (_layer(single),) * count
+    assert kinds is not None
+    built = {name: _layer(_present(kinds, name)) for name in kinds.data}
+    order = [built[name] for name in _expand(pattern, built, sheet)]
+    return tuple(order[i % len(order)] for i in range(count))
+
+
+def _present(section: Section, key: str) -> Section:
+    inner = section.section(key)
+    assert inner is not None
+    return inner
+
+
+def _layer(section: Section) -> Layer:
+    blocks: list[Block] = []
+    for key in list(section.data):
+        if key in BLOCKS:
+            given = {"total": None} if key == "experts" else {}
+            blocks.append(_present(section, key).build(BLOCKS[key], **given))
+    if not blocks:
+        raise section.error(f"a layer needs at least one of: {', '.join(BLOCKS)}")
+    section.known.update(BLOCKS)
+    norms = section.take("norms", "int", min(len(blocks), 3))
+    if not 0 <= norms <= 16:
+        raise section.error(f"must be between 0 and 16, not {norms}", "norms")
+    parallel = section.take("parallel", "bool", False)
+    section.close()
+    return Layer(tuple(blocks), norms, parallel)
+
+
+def _expand(pattern: str, kinds: dict[str, Layer], sheet: Section) -> list[str]:
+    """`a*5 b` to five names a and one b."""
+    names: list[str] = []
+    for word in pattern.split():
+        match = re.fullmatch(r"([^*\s]+)(?:\*([1-9]\d{0,3}))?", word)
+        if match is None or match[1] not in kinds:
+            allowed = ", ".join(kinds)
+            raise sheet.error(f"'{word}' is not a kind, or kind*times; the kinds are {allowed}", "pattern")
+        names += [match[1]] * int(match[2] or 1)
+    if not names:
+        raise sheet.error("'kinds' need a 'pattern', such as 'sliding*5 full'")
+    unused = set(kinds) - set(names)
+    if unused:
+        raise sheet.error(f"kinds never used in the pattern: {', '.join(sorted(unused))}", "pattern")
+    return names

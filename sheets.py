@@ -1,0 +1,261 @@
+"""A YAML sheet into dataclasses: strict keys, required source, did-you-mean, and no trust.
+
+A sheet may come from anyone. Size, depth and node count are bounded before anything is built,
+aliases are refused, and every value is checked against the annotation of the field it fills.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import InputError
+
+MAX_SHEET_BYTES = 1 << 20
+MAX_DEPTH = 24
+MAX_NODES = 100_000
+
+T = TypeVar("T")
+
+
+class SheetError(InputError):
+    """A sheet is wrong: the text names the file, the line where known, and the way out."""
+
+
+def nearest(name: str, names: Iterable[str], most: int = 3) -> str:
+    """`; did you mean a, b or c?`, or nothing where no name is near."""
+    import difflib
+
+    close = difflib.get_close_matches(name.lower(), list(names), n=most, cutoff=0.6)
+    if not close:
+        return ""
+    listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} or {close[-1]}"
+    return f"; did you mean {listed}?"
+
+
+def read_file(path: Path) -> str:
+    """Text of a sheet file of sane size. Raises InputError for anything that cannot be read."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give the sheet in it")
+        with path.open("rb") as file:
+            data = file.read(MAX_SHEET_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    return decode(data, str(path))
+
+
+def decode(data: bytes, origin: str) -> str:
+    if len(data) > MAX_SHEET_BYTES:
+        raise InputError(f"{origin}: larger than a sheet may be ({MAX_SHEET_BYTES:,} bytes)")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{origin}: not UTF-8 text (byte {error.start})") from None
+
+
+def read_yaml(text: str, origin: str, trusted: bool = False) -> dict[str, Any]:
+    """The mapping that `text` holds. `trusted` (our own sheets) skips the scan for bombs.
+
+    Raises SheetError for anything but one plain mapping of bounded size.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        if not trusted:
+            _scan(text, origin)
+        data = yaml.load(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{origin}:{mark.line + 1}" if mark else origin
+        raise SheetError(f"{where}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise SheetError(f"{origin}: not valid YAML: {str(error).splitlines()[0]}") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise SheetError(f"{origin}: a value cannot be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise SheetError(f"{origin}: a sheet is a mapping of keys to values, not {kind_of(data)}")
+    return data
+
+
+def _scan(text: str, origin: str) -> None:
+    import yaml
+
+    if len(text) > MAX_SHEET_BYTES:
+        raise SheetError(f"{origin}: {len(text):,} characters; a sheet has at most {MAX_SHEET_BYTES:,}")
+    depth = nodes = 0
+    # The pure-Python event parser never builds a tree, so a bomb costs no more than its own text.
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise SheetError(f"{origin}:{line}: anchors and aliases (& and *) are not allowed in sheets")
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            depth += 1
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
+        nodes += 1
+        if depth > MAX_DEPTH:
+            raise SheetError(f"{origin}:{line}: nested deeper than {MAX_DEPTH} levels")
+        if nodes > MAX_NODES:
+            raise SheetError(f"{origin}:{line}: more than {MAX_NODES:,} values")
+
+
+class Section:
+    """One mapping of a sheet being taken apart: what was not taken is an unknown key.
+
+    Every error carries the sheet's name and, where `text` is at hand, the line of the key.
+    """
+
+    def __init__(self, data: Any, origin: str, text: str = "", path: tuple[str, ...] = ()) -> None:
+        self.origin, self.text, self.path = origin, text, path
+        if not isinstance(data, Mapping):
+            raise self.error(f"expected a mapping, not {kind_of(data)}")
+        self.data: dict[str, Any] = {}
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise self.error(f"keys are words, not {kind_of(key)}")
+            self.data[key] = value
+        self.known: set[str] = set()
+
+    def error(self, problem: str, key: str | None = None) -> SheetError:
+        path = self.path if key is None else (*self.path, key)
+        line = line_of(self.text, path) if self.text else None
+        where = self.origin if line is None else f"{self.origin}:{line}"
+        named = f" {'.'.join(path)}:" if path else ""
+        return SheetError(f"{where}:{named} {problem}")
+
+    def take(self, key: str, annotation: str, default: Any = ...) -> Any:
+        """Value of `key`, checked against `annotation` (int, float, bool, str, `| None`, lists)."""
+        self.known.add(key)
+        if key not in self.data:
+            if default is ...:
+                raise self.error(f"'{key}' is missing; it is required", None)
+            return default
+        value = self.data[key]
+        try:
+            return check(value, annotation)
+        except ValueError as error:
+            raise self.error(str(error), key) from None
+
+    def section(self, key: str) -> Section | None:
+        """The mapping under `key`, or None where it is absent."""
+        self.known.add(key)
+        if key not in self.data:
+            return None
+        return Section(self.data[key], self.origin, self.text, (*self.path, key))
+
+    def rest(self) -> list[str]:
+        return [key for key in self.data if key not in self.known]
+
+    def close(self) -> None:
+        """Refuse the keys nobody took."""
+        for key in self.rest():
+            hint = nearest(key, sorted(self.known)) or f"; allowed: {', '.join(sorted(self.known))}"
+            raise self.error(f"unknown key '{key}'{hint}")
+
+    def build(self, cls: type[T], **given: Any) -> T:
+        """A dataclass from this mapping: one key per field not in `given`, unknown keys refused."""
+        fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # T is a dataclass by contract
+        values = dict(given)
+        for name, field in fields.items():
+            if name in given:
+                continue
+            required = field.default is _missing() and field.default_factory is _missing()
+            value = self.take(name, str(field.type), ... if required else _ABSENT)
+            if value is not _ABSENT:
+                values[name] = value
+        self.close()
+        try:
+            return cls(**values)
+        except InputError as error:
+            raise self.error(str(error)) from None
+
+
+_ABSENT: Any = object()
+
+
+def _missing() -> Any:
+    from dataclasses import MISSING
+
+    return MISSING
+
+
+MAX_TEXT = 4000
+MAX_INTEGER = 1 << 62
+
+
+def check(value: Any, annotation: str) -> Any:
+    """`value` if it is what `annotation` says; ValueError, with what it is, where not."""
+    if annotation.endswith(" | None"):
+        return None if value is None else check(value, annotation.removesuffix(" | None"))
+    if annotation == "tuple[str, ...]":
+        if not isinstance(value, list):
+            raise ValueError(f"must be a list of words, not {kind_of(value)}")
+        return tuple(check(item, "str") for item in value)
+    if annotation == "bool":
+        if not isinstance(value, bool):
+            raise ValueError(f"must be true or false, not {kind_of(value)}")
+        return value
+    if annotation == "int":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"must be a whole number, not {kind_of(value)}")
+        if abs(value) > MAX_INTEGER:
+            raise ValueError("is too large a number")
+        return value
+    if annotation == "float":
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"must be a number, not {kind_of(value)}")
+        if abs(value) > 1e30 or not math.isfinite(value):
+            raise ValueError("must be a finite number of sensible size")
+        return float(value)
+    if annotation == "str":
+        if not isinstance(value, str):
+            raise ValueError(f"must be text, not {kind_of(value)}")
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"is longer than {MAX_TEXT} characters")
+        if any(not ch.isprintable() and ch != "\n" for ch in value):
+            raise ValueError("holds control characters")
+        return value
+    raise TypeError(f"no check for fields of type {annotation}")
+
+
+def kind_of(value: Any) -> str:
+    """What a YAML value is, in a person's words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (a switch)"
+    if isinstance(value, (int, float)):
+        shown = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "a huge number"
+        return f"the number {shown}"
+    if isinstance(value, str):
+        return f"the text '{value[:40]}'"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return f"a {type(value).__name__}"
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """Line (from 1) of the key at `path`, found only once an error needs it."""
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    line: int | None = None
+    for key in path:
+        if not isinstance(node, yaml.MappingNode):
+            break
+        for key_node, value_node in node.value:
+            if key_node.value == key:
+                line, node = key_node.start_mark.line + 1, value_node
+                break
+        else:
+            break
+    return line
