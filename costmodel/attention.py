@@ -114,10 +114,11 @@ def cross_attention_ops(b: Builder, block: CrossAttention) -> None:
     """K and V of new encoder positions once, then attention of every token over all positions."""
     t = by_name(block.tensors(b.hidden))
     tokens, fresh = b.step.tokens, b.step.encoder_tokens
-    b.gemm("cross_q", tokens, [t["q"]], [t["q_bias"]] if "q_bias" in t else [])
+    b.gemm("cross_q", tokens, [t["cross_q"]], [t[n] for n in ("cross_q_bias",) if n in t])
     row = block.kv_heads * b.run.kv.row_bytes(block.head_dim)
     if fresh:
-        b.gemm("cross_kv", fresh, [t["k"], t["v"]], [t[n] for n in ("k_bias", "v_bias") if n in t])
+        biases = [t[n] for n in ("cross_k_bias", "cross_v_bias") if n in t]
+        b.gemm("cross_kv", fresh, [t["cross_k"], t["cross_v"]], biases)
         values = fresh * 2 * block.kv_heads * block.head_dim
         b.pointwise("cross_append", values, 1, 0, 0, kv_bytes=fresh * 2 * row)
     for segment in b.step.segments:
@@ -126,14 +127,15 @@ def cross_attention_ops(b: Builder, block: CrossAttention) -> None:
             pairs = segment.new * context
             computed_now = segment.encoder_past == 0
             attend_ops(b, "cross_attention", segment, block, context, pairs, row, row, computed_now)
-    b.gemm("cross_o", tokens, [t["o"]], [t["o_bias"]] if "o_bias" in t else [])
+    b.gemm("cross_o", tokens, [t["cross_o"]], [t[n] for n in ("cross_o_bias",) if n in t])
 
 
 def encoder_attention_ops(b: Builder, block: Attention, sequences: list[tuple[int, int]]) -> None:
     """Bidirectional attention of an encoder: every pair, no cache. `sequences`: (count, positions)."""
     t = by_name(block.tensors(b.hidden))
     tokens = b.step.encoder_tokens
-    b.gemm("encoder.qkv", tokens, [t[p] for p in "qkv"], [t[f"{p}_bias"] for p in block.bias if p in "qkv"])
+    biases = [t[f"{p}_bias"] for p in "qkv" if f"{p}_bias" in t]
+    b.gemm("encoder.qkv", tokens, [t[p] for p in "qkv"], biases)
     if block.rotated:
         values = tokens * (block.heads + block.kv_heads) * block.rotated
         b.pointwise("encoder.rope", values, 1, 1, ROPE_FLOPS)

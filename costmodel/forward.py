@@ -108,7 +108,8 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
         b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])
         b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, GATE_FLOPS - 1)
     if encoder.extra:
-        b.add("encoder.positions", Gather(1, 0, b.weight_bytes([Tensor("encoder", "extra", 1, encoder.extra, "vector")])))
+        extra = Tensor("encoder", "encoder_extra", 1, encoder.extra, "vector")
+        b.add("encoder.positions", Gather(1, 0, b.weight_bytes([extra])))
     counts: dict[Layer, int] = {}
     for layer in encoder.layers:
         counts[layer] = counts.get(layer, 0) + 1

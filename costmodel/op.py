@@ -278,7 +278,8 @@ class Collective:
     @property
     def wire_bytes(self) -> Number:
         """Bytes each rank sends: 2(w-1)/w, (w-1)/w or all of the message."""
-        share = {"all_reduce": 2 * (self.world - 1), "send": self.world}.get(self.name, self.world - 1)
+        shares = {"all_reduce": 2 * (self.world - 1), "send": self.world}
+        share = shares.get(self.name, self.world - 1)
         return self.message_bytes * share / self.world
 
 

@@ -11,7 +11,7 @@ from .arith import most
 from .build import layer_groups
 from .attention import key_rows
 from .kv import row_bytes, state_bytes
-from .op import Attend, Number, Op, Work
+from .op import Number, Op, Work
 from .step import Plan
 
 TEXTBOOK_GB = 1 << 30
@@ -153,19 +153,14 @@ def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
 
     Weights that two kernels of a mixed step read (MLA absorbed and expanded) count once.
     """
-    run = plan.run
-    weights = 0
-    seen: set[tuple[str, Number]] = set()
-    for op in ops:
-        size = op.bytes.weights
-        if op.name in ("q_absorb", "v_up") and any(o.name == "kv_b" for o in ops):
-            continue
-        seen.add((op.name, size))
-        weights += size
+    ops = tuple(ops)
+    rebuilt = any(op.name == "kv_b" for op in ops)
+    once = (op for op in ops if not (rebuilt and op.name in ("q_absorb", "v_up")))
+    weights = sum(op.bytes.weights for op in once)
     rows = 0
     for layer, _, times in layer_groups(plan.model, plan.recipe):
         for cache in layer.caches():
-            row = row_bytes(cache, run.kv)
+            row = row_bytes(cache, plan.run.kv)
             for segment in plan.step.segments:
                 if cache.kind == "cross_attention":
                     touched = segment.encoder_new + segment.encoder_past

@@ -13,6 +13,10 @@ from .ffn import expected_distinct
 from .op import whole
 
 
+ENCODER_SIDE = ("cross_k", "cross_v", "cross_k_bias", "cross_v_bias")
+"""Read once per encoder input, not by a decode step."""
+
+
 class Component(NamedTuple):
     """Tensors on one line of the bill that share a format."""
 
@@ -26,7 +30,7 @@ class WeightBill(NamedTuple):
     """Resident bytes by component, and bytes one decode step of `batch` tokens reads.
 
     `read_bytes_per_step` leaves out the input table (its rows are looked up) unless it is tied to
-    the head, towers and encoder, and experts no token is expected to touch: an expectation for
+    the head, the encoder's side and towers, and experts no token is expected to touch: an expectation for
     MoE, exact otherwise.
     """
 
@@ -50,7 +54,7 @@ def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0)
             line = lines.setdefault((tensor.component, fmt), [0, 0])
             line[0] += times * tensor.elements
             line[1] += size
-            if share is not None:
+            if share is not None and tensor.name not in ENCODER_SIDE:
                 read += size if tensor.component != "experts" else size * share
 
     for tensor in model.outer_tensors():

@@ -401,11 +401,11 @@ class CrossAttention:
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         sizes = {"q": queries, "k": keys, "v": keys, "o": hidden}
         return (
-            Tensor("attention", "q", queries, hidden),
-            Tensor("attention", "k", keys, source),
-            Tensor("attention", "v", keys, source),
-            Tensor("attention", "o", hidden, queries),
-            *(vector("attention", f"{p}_bias", sizes[p]) for p in "qkvo" if p in self.bias),
+            Tensor("attention", "cross_q", queries, hidden),
+            Tensor("attention", "cross_k", keys, source),
+            Tensor("attention", "cross_v", keys, source),
+            Tensor("attention", "cross_o", hidden, queries),
+            *(vector("attention", f"cross_{p}_bias", sizes[p]) for p in "qkvo" if p in self.bias),
         )
 
     def cache(self) -> CacheSpec:

@@ -1,0 +1,93 @@
+"""The `infercost` command: a group whose commands are imported only when one of them is run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from .. import __version__
+from .errors import report_error
+
+COMMANDS = {
+    "kv": "KV cache and state: bytes by layer group, for any lengths and formats.",
+    "weights": "Weights: bytes by component, format and recipe.",
+    "ops": "Every operation of a step: FLOPs, bytes, intensity, verdict, time floor.",
+    "roofline": "Ridge points of a GPU, and where a model's operations fall under its roof.",
+    "models": "List, show and check model sheets.",
+    "gpus": "List, show and check accelerator sheets.",
+}
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class DeferredGroup(TyperGroup):
+    """Swaps in the real command of the one name that was asked for.
+
+    Listing, suggestions and completion work on the registered one-line entries.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in COMMANDS:
+            module = importlib.import_module(f"{__package__}.{name}")
+            command = typer.main.get_command(module.app)
+            command.name = name
+        return name, command, rest
+
+
+def show_version(value: bool) -> None:
+    if value:
+        print(f"infercost {__version__}")
+        raise typer.Exit()
+
+
+def make_app() -> typer.Typer:
+    app = typer.Typer(
+        cls=DeferredGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings=CONTEXT,
+    )
+
+    @app.callback()
+    def infercost(
+        version: bool = typer.Option(
+            False, "--version", callback=show_version, is_eager=True, help="Print the version."
+        ),
+    ) -> None:
+        """What an LLM request costs before you run it, why, and whether your device agrees.
+
+        \b
+        infercost kv --model llama-7b --seq 32k
+        infercost weights --model deepseek-v3
+        infercost ops --model llama-3-8b --gpu h100 --batch 8 --seq 4k
+        infercost roofline --gpu a100
+        """
+
+    for name, text in COMMANDS.items():
+        app.command(name, help=text)(lambda: None)
+    return app
+
+
+def main() -> None:
+    """Run the command line; every way out has an exit code of its own (see `cli.errors`)."""
+    os.environ.setdefault("TYPER_USE_RICH", "0")
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    try:
+        command = typer.main.get_command(make_app())
+        code = command(standalone_mode=False, prog_name="infercost")
+        sys.stdout.flush()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        code = report_error(error)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,64 @@
+"""One clear line for everything that goes wrong, and the exit code that goes with it.
+
+0 done; 1 an assertion failed, or an unexpected error; 2 wrong use or input; 3 no GPU or no torch;
+130 interrupted. `INFERCOST_TRACEBACK=1` shows the traceback behind an unexpected error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from .. import InfercostError
+from .text import clean
+
+
+class AssertionFailed(InfercostError):
+    """A condition given with --assert does not hold."""
+
+    exit_code = 1
+
+
+def report_error(error: BaseException) -> int:
+    """Say what went wrong on standard error and return the exit code."""
+    if os.environ.get("INFERCOST_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, InfercostError):
+        return _say(str(error), error.exit_code)
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+        return _say("interrupted", 130)
+    if type(error).__name__ == "Exit":
+        return int(getattr(error, "exit_code", 0))
+    if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) == errno.EPIPE:
+        _abandon_stdout()
+        return 0
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]  # typer's own class, which has no public name
+        return 2
+    if hasattr(error, "format_message"):
+        # Typer's usage errors share no public base class; this is what they have in common.
+        return _say(error.format_message(), int(getattr(error, "exit_code", 2)))
+    if isinstance(error, OSError):
+        _abandon_stdout()
+        return _say(f"cannot write the output: {error.strerror or error}", 1)
+    return _say(f"unexpected error: {type(error).__name__}: {error} (INFERCOST_TRACEBACK=1 shows more)", 1)
+
+
+def _say(message: str, code: int) -> int:
+    line = " ".join(clean(message).split())
+    try:
+        print(f"infercost: {line}", file=sys.stderr)
+    except OSError:
+        pass  # standard error is gone too; the exit code still tells
+    return code
+
+
+def _abandon_stdout() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass  # not a real file (a test's buffer): nothing will be flushed to it

@@ -1,0 +1,126 @@
+"""What every command does with its options: models with what-ifs, lists into points, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+from .. import InputError
+from ..models.catalogue import load_model
+from ..models.formats import Format, find_format
+from ..models.recipes import sixteen_bit
+from ..models.spec import Model
+from .sizes import MAX_POINTS, token_list, tokens, words
+
+
+class WhatIf(NamedTuple):
+    """Overrides of a model's shape; None leaves what the sheet says."""
+
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    window: int | None = None
+
+    def given(self) -> dict[str, int]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    def apply(self, model: Model) -> Model:
+        """`model` with these changes. Raises InputError where they make no model."""
+        changes = self.given()
+        for name, value in changes.items():
+            if value < 1:
+                raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        layers = changes.pop("layers", None)
+        if layers is not None:
+            model = model.with_layers(layers)
+        return model.with_attention(**changes) if changes else model
+
+
+def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
+    """The models of --model, each with the what-ifs applied."""
+    if not text:
+        raise InputError(
+            f"{command} needs --model: a name (`infercost models` lists them), a sheet.yaml, or -"
+        )
+    return [what_if.apply(load_model(name)) for name in words(text, "--model")]
+
+
+def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
+    if text is None:
+        raise InputError(f"{command} needs {option}: how many tokens, such as {option} 4096 or {option} 32k")
+    return token_list(text, option)
+
+
+def kv_formats(text: str | None, model: Model) -> list[Format]:
+    """The formats of --kv, or the model's own 16-bit type."""
+    if text is None:
+        return [find_format(sixteen_bit(model))]
+    return [find_format(name) for name in words(text, "--kv")]
+
+
+def encoder_positions(model: Model, given: str | None, seq: int) -> int:
+    """Encoder positions of an encoder-decoder: given, else the model's fixed number, else `seq`."""
+    if model.encoder is None:
+        if given is not None:
+            raise InputError(f"--encoder-seq: {model.name} has no encoder")
+        return 0
+    if given is not None:
+        return tokens(given, "--encoder-seq")
+    return model.encoder.positions or seq
+
+
+def grid(*axes: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Every combination, refused where there are more than a table can hold."""
+    lists = [list(axis) for axis in axes]
+    total = 1
+    for axis in lists:
+        total *= len(axis)
+    if total > MAX_POINTS:
+        raise InputError(f"{total:,} points are more than {MAX_POINTS:,}; ask for fewer values at once")
+    return product(*lists)
+
+
+def choice(value: str, allowed: tuple[str, ...], option: str) -> str:
+    """`value` if it is one of `allowed`, else an InputError that lists them."""
+    if value not in allowed:
+        from ..sheets import nearest
+
+        hint = nearest(value, allowed)
+        raise InputError(f"{option} is one of {', '.join(allowed)}, not '{value[:60]}'{hint}")
+    return value
+
+
+def document(
+    command: str,
+    inputs: dict[str, Any],
+    conventions: dict[str, str],
+    sources: dict[str, str],
+    points: list[dict[str, Any]],
+    listed: bool,
+) -> dict[str, Any]:
+    """The JSON of a command: one point's keys at the top, or `points` where a list was given."""
+    out: dict[str, Any] = {
+        "schema": f"infercost.{command}/1",
+        "inputs": inputs,
+        "conventions": conventions,
+        "sources": sources,
+    }
+    if listed:
+        out["points"] = points
+        return out
+    single = dict(points[0])
+    out["inputs"] = {**inputs, **single.pop("inputs")}
+    return {**out, **single}
+
+
+def model_source(model: Model) -> dict[str, str]:
+    return {model.name: model.source}
+
+
+def limit_note(model: Model, length: int) -> list[str]:
+    """A word where a length is beyond what the model was made for."""
+    if model.context is not None and length > model.context:
+        return [f"note: {length:,} tokens are beyond {model.name}'s context of {model.context:,}"]
+    return []

@@ -1,0 +1,248 @@
+"""`infercost kv`: the KV cache and state of a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from .. import InputError
+from ..costmodel.kv import Allocation, CacheBill, allocate, cache_bill
+from ..models.formats import Format
+from ..models.spec import Model
+from . import options as o
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    encoder_positions,
+    grid,
+    kv_formats,
+    lengths,
+    limit_note,
+    model_source,
+    models,
+)
+from .output.report import Report, Sink, Table, emit
+from .sizes import token_list, tokens
+from .text import count, plural, size, size_both
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+CONVENTIONS = {
+    "tokens": "k = 1,024, M = 1,048,576",
+    "logical_bytes": "growing KV + state, every sequence, all layers, scales of quantised KV included",
+    "bytes_per_token": "one sequence, all storing layers, below any window",
+    "window": "a window layer holds min(tokens, window)",
+    "state": "conv_kernel - 1 columns in 16 bit, recurrent state in fp32, as serving engines keep it",
+    "units": "bytes; GiB = 2^30, GB = 10^9",
+}
+
+
+class Point(NamedTuple):
+    """One combination of the lists that were given."""
+
+    model: Model
+    seq: int
+    batch: int
+    fmt: Format
+    bill: CacheBill
+    allocation: Allocation | None
+
+
+@app.command()
+def kv(
+    model: o.Model = None,
+    seq: o.Seq = None,
+    batch: o.Batch = "1",
+    kv_format: o.Kv = None,
+    encoder_seq: o.EncoderSeq = None,
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    alloc: Annotated[
+        str | None, typer.Option("--alloc", help="What an allocator takes: paged, static or concat.")
+    ] = None,
+    block: Annotated[str, typer.Option("--block", help="Tokens in a block of --alloc paged.")] = "16",
+    max_len: Annotated[
+        str | None, typer.Option("--max-len", help="Tokens --alloc static reserves per sequence.")
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", help="With --gen instead of --seq: prompt tokens (--alloc concat)."),
+    ] = None,
+    gen: Annotated[str | None, typer.Option("--gen", help="Generated tokens after --prompt.")] = None,
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """KV cache and state: bytes by layer group, for any lengths and formats.
+
+    \b
+    infercost kv --model llama-7b --seq 32k
+    infercost kv --model llama-3-70b --seq 2k,8k,32k --batch 16
+    infercost kv --model gemma-3-27b --seq 128k --kv fp8
+    infercost kv --model llama-7b --seq 32k --kv-heads 8
+    infercost kv --model llama-7b --seq 1000 --alloc paged --block 16
+    infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    policy = None if alloc is None else choice(alloc, ("paged", "static", "concat"), "--alloc")
+    chosen = models(model, what_if, "kv")
+    start = None if prompt is None else tokens(prompt, "--prompt")
+    grown = _grown(seq, start, gen)
+    batches = token_list(batch, "--batch")
+    block_tokens = tokens(block, "--block")
+    reserved = None if max_len is None else tokens(max_len, "--max-len")
+    points = []
+    for one, length, sequences in grid(chosen, grown, batches):
+        for fmt in kv_formats(kv_format, one):
+            positions = encoder_positions(one, encoder_seq, length)
+            bill = cache_bill(one, length, sequences, fmt, positions)
+            taken = None
+            if policy is not None:
+                if reserved is not None and reserved < length:
+                    raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
+                taken = allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start)
+            points.append(Point(one, length, sequences, fmt, bill, taken))
+    listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
+    inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given()}
+    if policy is not None:
+        inputs |= {"alloc": policy, "block_tokens": block_tokens, "max_len": reserved, "prompt": start}
+    sources = {k: v for one in chosen for k, v in model_source(one).items()}
+    made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed)
+    report = _sweep(points) if listed else _single(points[0], what_if)
+    report.document = made
+    report.quiet = [str(point.bill.logical_bytes) for point in points]
+    emit(report, sink)
+
+
+def _grown(seq: str | None, prompt: int | None, gen: str | None) -> list[int]:
+    if (prompt is None) != (gen is None):
+        raise InputError("--prompt and --gen come together")
+    if prompt is not None and gen is not None:
+        if seq is not None:
+            raise InputError("give --seq, or --prompt and --gen, not both")
+        return [prompt + tokens(gen, "--gen")]
+    return lengths(seq, "kv")
+
+
+def _as_json(point: Point) -> dict[str, Any]:
+    bill = point.bill
+    out: dict[str, Any] = {
+        "inputs": {
+            "model": point.model.name,
+            "seq": point.seq,
+            "batch": point.batch,
+            "kv": point.fmt.name,
+        },
+        "logical_bytes": bill.logical_bytes,
+        "bytes_per_token": bill.bytes_per_token,
+        "state_bytes": bill.state_bytes,
+        "elements": bill.elements,
+        "groups": [
+            {
+                "kind": group.kind,
+                "layers": group.layers,
+                "window": group.window,
+                "tokens": group.tokens,
+                "bytes_per_token": group.bytes_per_token,
+                "bytes_per_layer": group.bytes // group.layers,
+                "state_bytes": group.state_bytes,
+                "bytes": group.bytes,
+            }
+            for group in bill.groups
+        ],
+    }
+    if point.allocation is not None:
+        out["allocated_bytes"] = point.allocation.allocated_bytes
+        out["block_tokens"] = point.allocation.block_tokens or None
+        out["allocation"] = point.allocation._asdict()
+    return out
+
+
+def _group_name(kind: str, window: int | None) -> str:
+    name = kind.replace("_", " ")
+    return name if window is None else f"{name}, window {window:,}"
+
+
+def _single(point: Point, what_if: WhatIf) -> Report:
+    bill = point.bill
+    changed = "".join(f", {k.replace('_', '-')} {v}" for k, v in what_if.given().items())
+    who = f"{point.model.title or point.model.name}{changed}"
+    many = f" in each of {plural(point.batch, 'sequence')}" if point.batch > 1 else ""
+    answer = [f"{size_both(bill.logical_bytes)} for {count(point.seq)} tokens{many} of {who}, KV {point.fmt.name}"]
+    table = Table(("group", "layers", "tokens kept", "per token", "per layer", "state", "total"), "<>>>>>>")
+    for group in bill.groups:
+        table.rows.append(
+            (
+                _group_name(group.kind, group.window),
+                count(group.layers),
+                count(group.tokens) if group.bytes_per_token else "-",
+                size(group.bytes_per_token),
+                size(group.bytes // group.layers),
+                size(group.state_bytes) if group.state_bytes else "-",
+                size(group.bytes),
+            )
+        )
+    tables = [table]
+    if point.allocation is not None:
+        tables.append(_allocation_table(point.allocation))
+    notes = limit_note(point.model, point.seq)
+    notes.append(
+        f"{size(bill.bytes_per_token)} per token and sequence below any window; "
+        "scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9"
+    )
+    records = [{"model": point.model.name, "seq": point.seq, "batch": point.batch} | g for g in _as_json(point)["groups"]]
+    return Report({}, answer, tables, notes, records=records)
+
+
+def _allocation_table(taken: Allocation) -> Table:
+    table = Table(("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied"), "<>>>>>>")
+    table.rows.append(
+        (
+            taken.policy,
+            plural(taken.block_tokens, "token") if taken.block_tokens else "-",
+            size(taken.allocated_bytes),
+            f"{100 * taken.utilisation:.2f} %",
+            size(taken.waste_average_bytes),
+            size(taken.waste_max_bytes),
+            size(taken.copied_bytes) if taken.copied_bytes else "-",
+        )
+    )
+    return table
+
+
+def _sweep(points: list[Point]) -> Report:
+    first, last = points[0], points[-1]
+    low, high = (f(p.bill.logical_bytes for p in points) for f in (min, max))
+    answer = [f"{size_both(low)} to {size_both(high)} over {plural(len(points), 'point')}"]
+    table = Table(("model", "KV", "tokens", "batch", "per token", "state", "total", "of the first"), "<<>>>>>>")
+    for point in points:
+        bill = point.bill
+        base = first.bill.logical_bytes
+        table.rows.append(
+            (
+                point.model.name,
+                point.fmt.name,
+                count(point.seq),
+                count(point.batch),
+                size(bill.bytes_per_token),
+                size(bill.state_bytes) if bill.state_bytes else "-",
+                size(bill.logical_bytes),
+                f"{bill.logical_bytes / base:.4g}x" if base else "-",
+            )
+        )
+    notes = limit_note(last.model, last.seq)
+    notes.append("all sequences together, scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9")
+    records = [
+        {**(d := _as_json(p))["inputs"], **{k: v for k, v in d.items() if isinstance(v, (int, float))}}
+        for p in points
+    ]
+    return Report({}, answer, [table], notes, records=records)

@@ -1,0 +1,260 @@
+"""`infercost ops`: every operation of a step, with what it costs and which roof it hits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from ..costmodel.roofline import bound_s, ridge, step_floor_s, totals, verdict
+from ..costmodel.textbook import Row, decode_table, prefill_table, shape_of
+from ..hardware.catalogue import load_gpu
+from ..hardware.spec import Gpu
+from ..models.spec import Model
+from . import options as o
+from .inputs import WhatIf, choice, document, grid, kv_formats, lengths, limit_note, model_source, models
+from .output.report import Report, Sink, Table, emit
+from .sizes import token_list, words
+from .step_options import (
+    OP_ALIGN,
+    OP_COLUMNS,
+    RIDGES,
+    Phase,
+    StepOptions,
+    dtype_of,
+    op_as_json,
+    op_row,
+    phases,
+    ridge_line,
+    substitutions,
+    totals_as_json,
+)
+from .text import count, number, plural, seconds, si
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+CONVENTIONS = {
+    "flops": "a multiply-add is 2; causal attention visits T(T+1)/2 pairs unless --full-attention; eager "
+    "attention computes the full square; an embedding lookup has none",
+    "logits": "of the last position only in prefill, unless --all-logits",
+    "decode": "one token per sequence at a context of --seq tokens, the new one counted",
+    "bytes": "what each kernel must move, by class; experts as expected to be touched",
+    "bound_s": "max(matmul FLOPs / peak, compulsory bytes / bandwidth) of the whole step",
+    "floor_s": "sum over kernels of max(matmul / peak, vector / fp32 peak, bytes / bandwidth)",
+    "expected_s": "null until a kernel-time model is there: nothing is made up",
+    "verdict": "memory-bound below 0.75 x the textbook ridge, compute-bound above 1.25 x the datasheet ridge",
+    "scan": "recurrences are counted token by token, on vector units",
+}
+TEXTBOOK = {
+    "accounting": "textbook: Tables 9.1 and 9.2, elements instead of bytes, constants dropped, one layer; "
+    "intensity is work / access and not FLOPs / bytes",
+}
+
+
+@app.command()
+def ops(
+    model: o.Model = None,
+    gpu: o.Gpu = "a100",
+    seq: o.Seq = None,
+    batch: o.Batch = "1",
+    phase: o.Phase = "both",
+    weights: o.Weights = None,
+    kv_format: o.Kv = None,
+    attention: o.AttentionKernel = "flash",
+    mla: o.Mla = "auto",
+    fusion: o.Fusion = "engine",
+    accounting: o.Accounting = "kernel",
+    full_attention: o.FullAttention = False,
+    all_logits: o.AllLogits = False,
+    skew: o.Skew = 0.0,
+    encoder_seq: o.EncoderSeq = None,
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    ridge_lead: o.RidgeOption = "textbook",
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """Every operation of a step: FLOPs, bytes by class, intensity, verdict, floor.
+
+    \b
+    infercost ops --model llama-7b --batch 8 --seq 1024
+    infercost ops --model deepseek-v3 --gpu h200 --phase decode --batch 32 --seq 4k
+    infercost ops --model llama-3-8b --phase prefill --seq 1k,4k,16k
+    infercost ops --model llama-7b --batch 8 --seq 1024 --accounting textbook
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    choice(accounting, ("kernel", "textbook"), "--accounting")
+    choice(ridge_lead, RIDGES, "--ridge")
+    how = StepOptions(
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq
+    ).checked()
+    chosen = models(model, what_if, "ops")
+    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    recipes = [None] if weights is None else words(weights, "--weights")
+    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    combos = list(
+        grid(chosen, gpus, lengths(seq, "ops"), token_list(batch, "--batch"), recipes, caches)
+    )
+    listed = len(combos) > 1
+    inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": accounting}
+    inputs |= how._asdict()
+    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    points, reports = [], []
+    for one, device, length, sequences, recipe, cache in combos:
+        point: dict[str, Any] = {
+            "inputs": {
+                "model": one.name,
+                "gpu": device.name,
+                "seq": length,
+                "batch": sequences,
+                "weights": recipe,
+                "kv": cache or kv_formats(None, one)[0].name,
+            }
+        }
+        if accounting == "textbook":
+            report = _textbook(one, device, length, sequences, phase, ridge_lead, point)
+        else:
+            built = phases(one, device, length, sequences, recipe, cache, how)
+            point["inputs"]["weights"] = built[0].plan.recipe.name
+            report = _kernel(one, device, length, sequences, built, ridge_lead, point)
+        points.append(point)
+        reports.append(report)
+    conventions = TEXTBOOK if accounting == "textbook" else CONVENTIONS
+    final = reports[0] if not listed else _sweep(points, reports)
+    final.document = document("ops", inputs, conventions, sources, points, listed)
+    if accounting == "textbook":
+        final.quiet = None
+    else:
+        final.quiet = [repr(sum(t["floor_s"] for t in p["totals"].values())) for p in points]
+    emit(final, sink)
+
+
+def _kernel(
+    model: Model, gpu: Gpu, seq: int, batch: int, built: list[Phase], lead: str, point: dict[str, Any]
+) -> Report:
+    point["ops"] = [op_as_json(op, gpu) for phase in built for op in phase.ops]
+    point["totals"] = {phase.plan.step.phase: totals_as_json(phase, gpu) for phase in built}
+    answer = []
+    for phase in built:
+        what = "prefill" if phase.plan.step.phase == "prefill" else "one decode step"
+        total = totals(phase.ops)
+        answer.append(
+            f"{what}: floor {seconds(step_floor_s(phase.ops, gpu))}, "
+            f"bound {seconds(bound_s(phase.plan, phase.ops, gpu))} "
+            f"({si(total.matmul_flops + total.vector_flops, 'FLOP')}, {si(total.bytes, 'B')})"
+        )
+    title = f"{model.title or model.name}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
+    answer[0] = f"{title}: {answer[0]}"
+    table = Table(OP_COLUMNS, OP_ALIGN, [op_row(op, gpu) for phase in built for op in phase.ops])
+    dtype = dtype_of(built, gpu)
+    plan = built[0].plan
+    notes = limit_note(model, seq)
+    notes.append(f"{ridge_line(ridge(gpu, dtype), lead)}, {dtype}; weights {plan.recipe.name}, KV {plan.run.kv.name}")
+    notes += substitutions(built, gpu)
+    notes.append("expected times need a calibration, which is not there yet; floors are datasheet bests")
+    records = [_flat(entry, point["inputs"]) for entry in point["ops"]]
+    return Report({}, answer, [table], notes, records=records)
+
+
+def _flat(entry: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    """An op as one CSV row: classes of bytes become columns."""
+    out = {"model": inputs["model"], "gpu": inputs["gpu"], "seq": inputs["seq"], "batch": inputs["batch"]}
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            out |= {f"{name}_bytes": part for name, part in value.items()}
+        else:
+            out[key] = value
+    return out
+
+
+def _textbook(
+    model: Model, gpu: Gpu, seq: int, batch: int, phase: str, lead: str, point: dict[str, Any]
+) -> Report:
+    shape = shape_of(model)
+    tables: list[tuple[str, tuple[Row, ...]]] = []
+    if phase in ("both", "prefill"):
+        tables.append(("prefill", prefill_table(shape, batch, seq)))
+    if phase in ("both", "decode"):
+        tables.append(("decode", decode_table(shape, batch, seq)))
+    fp16 = ridge(gpu, "fp16")
+    point["ops"] = [
+        {
+            "phase": name,
+            "name": row.name,
+            "work": "textbook",
+            "count": shape.layers,
+            "flops": row.flops,
+            "access_elements": row.access,
+            "intensity": row.intensity,
+            "verdict": verdict(row.intensity, fp16),
+            "matmul_flops": None,
+            "vector_flops": None,
+            "bytes": None,
+            "bytes_by_class": None,
+            "floor_s": None,
+            "expected_s": None,
+        }
+        for name, rows in tables
+        for row in rows
+    ]
+    point["totals"] = {}
+    columns = ("phase", "op", "FLOPs", "access (elements)", "intensity", "verdict")
+    table = Table(columns, "<<>>><")
+    for entry in point["ops"]:
+        table.rows.append(
+            (
+                entry["phase"],
+                entry["name"],
+                si(entry["flops"], "FLOP") if entry["flops"] else "-",
+                count(entry["access_elements"]),
+                number(entry["intensity"]) if entry["flops"] else "-",
+                entry["verdict"],
+            )
+        )
+    answer = [
+        f"Tables 9.1 and 9.2 for one layer of {model.title or model.name}, "
+        f"{plural(batch, 'sequence')} of {count(seq)} tokens"
+    ]
+    notes = [f"{ridge_line(fp16, lead)}, fp16, {gpu.title}", TEXTBOOK["accounting"]]
+    records = [point["inputs"] | entry for entry in point["ops"]]
+    return Report({}, answer, [table], notes, records=records)
+
+
+def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
+    """One line a point and phase; the operations themselves are in the JSON and the CSV."""
+    columns = ("model", "gpu", "tokens", "batch", "weights", "KV", "phase", "FLOPs", "bytes", "bound", "floor")
+    table = Table(columns, "<<>><<<>>>>")
+    records: list[dict[str, Any]] = []
+    for point in points:
+        got = point["inputs"]
+        for name, total in point["totals"].items():
+            table.rows.append(
+                (
+                    got["model"],
+                    got["gpu"],
+                    count(got["seq"]),
+                    count(got["batch"]),
+                    got["weights"],
+                    got["kv"],
+                    name,
+                    si(total["matmul_flops"] + total["vector_flops"], "FLOP"),
+                    si(total["bytes"], "B"),
+                    seconds(total["bound_s"]),
+                    seconds(total["floor_s"]),
+                )
+            )
+            flat = {k: v for k, v in total.items() if not isinstance(v, dict)}
+            records.append(got | {"phase": name} | flat)
+    if not records:
+        records = [record for report in reports for record in report.records]
+        tables = [table for report in reports for table in report.tables]
+        return Report({}, [f"{plural(len(points), 'point')}"], tables, records=records)
+    return Report({}, [f"{plural(len(points), 'point')}, floors and bounds"], [table], records=records)

@@ -1,0 +1,146 @@
+"""Options shared by commands, defined once: name, short form, help, completion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def _starting(names: list[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    from ..models.catalogue import model_names
+
+    return _starting(list(model_names()), incomplete)
+
+
+def complete_gpu(incomplete: str) -> list[str]:
+    from ..hardware.catalogue import ALIASES, gpu_names
+
+    return _starting([*gpu_names(), *ALIASES], incomplete)
+
+
+def complete_weights(incomplete: str) -> list[str]:
+    from ..models.recipes import recipe_names
+
+    return _starting(recipe_names(), incomplete)
+
+
+def complete_format(incomplete: str) -> list[str]:
+    from ..models.formats import formats
+
+    return _starting(list(formats()), incomplete)
+
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Model: a name, a sheet.yaml, or - for a sheet on standard input; a,b compares.",
+        autocompletion=complete_model,
+        envvar="INFERCOST_MODEL",
+        show_envvar=False,
+    ),
+]
+Gpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu",
+        "-g",
+        help="GPU: a name, an alias or a sheet.yaml; a,b compares.",
+        autocompletion=complete_gpu,
+        envvar="INFERCOST_GPU",
+        show_envvar=False,
+    ),
+]
+Seq = Annotated[
+    str | None,
+    typer.Option(
+        "--seq",
+        "-s",
+        help="Tokens of context: 4096, 32k (= 32,768), 1M; 2k,8k,32k sweeps. (vLLM reads 32k as 32,000.)",
+    ),
+]
+Batch = Annotated[str, typer.Option("--batch", "-b", help="Sequences at once; 1,8,64 sweeps.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        help="Weight format or recipe (bf16, fp8-block, bnb-nf4, gptq, q4_k_m ...); default: the "
+        "checkpoint's own; a,b compares.",
+        autocompletion=complete_weights,
+    ),
+]
+Kv = Annotated[
+    str | None,
+    typer.Option(
+        "--kv",
+        help="KV cache format (bf16, fp8, int8-g64, nvfp4, q8_0 ...); default 16 bit; a,b compares.",
+        autocompletion=complete_format,
+    ),
+]
+EncoderSeq = Annotated[
+    str | None,
+    typer.Option("--encoder-seq", help="Encoder positions of an encoder-decoder (default: the model's, or --seq)."),
+]
+Layers = Annotated[int | None, typer.Option("--layers", help="What if: this many layers.")]
+Heads = Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")]
+KvHeads = Annotated[int | None, typer.Option("--kv-heads", help="What if: this many KV heads (1 is MQA).")]
+HeadDim = Annotated[int | None, typer.Option("--head-dim", help="What if: heads this wide.")]
+Window = Annotated[int | None, typer.Option("--window", help="What if: a window of this many tokens.")]
+Phase = Annotated[
+    str, typer.Option("--phase", help="prefill (a prompt of --seq), decode (one token at --seq), or both.")
+]
+AttentionKernel = Annotated[
+    str,
+    typer.Option("--attention", help="flash (scores stay on chip) or eager (scores written and read)."),
+]
+Mla = Annotated[
+    str, typer.Option("--mla", help="MLA kernels: absorbed, expanded, or auto (the fewer FLOPs).")
+]
+Fusion = Annotated[
+    str, typer.Option("--fusion", help="Pointwise kernels: none, engine (add+norm, SiLU·up) or ideal.")
+]
+Accounting = Annotated[
+    str, typer.Option("--accounting", help="kernel (true bytes) or textbook (Tables 9.1 and 9.2).")
+]
+FullAttention = Annotated[
+    bool, typer.Option("--full-attention", help="Count every query-key pair, not the causal half.")
+]
+AllLogits = Annotated[
+    bool, typer.Option("--all-logits", help="Prefill computes logits for every position, not the last.")
+]
+Skew = Annotated[
+    float, typer.Option("--skew", help="Zipf exponent of expert popularity (0: uniform routing).")
+]
+RidgeOption = Annotated[
+    str,
+    typer.Option(
+        "--ridge",
+        help="Which ridge leads: textbook (GB = 2^30) or datasheet (GB = 10^9); display only.",
+        envvar="INFERCOST_RIDGE",
+        show_envvar=False,
+    ),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
+Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", help="table, json, csv or md (the default is a table).")
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one number alone.")]
+Assert = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assert", help="Condition on the JSON, as in 'logical_bytes < 20e9'; false is exit 1. Repeatable."
+    ),
+]

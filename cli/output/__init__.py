@@ -1,0 +1,1 @@
+"""A result as text, JSON, CSV or Markdown: one file a format."""

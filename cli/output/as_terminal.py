@@ -1,0 +1,51 @@
+"""The terminal: rich tables, the answer in bold, notes dim. Rich is imported only here."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+from ..text import clean
+from .report import Report
+
+
+def render(report: Report) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    out = io.StringIO()
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(
+        file=out,
+        force_terminal=True,
+        width=_width(),
+        no_color=plain,
+        color_system=None if plain else "auto",
+        highlight=False,
+        soft_wrap=False,
+    )
+    for i, line in enumerate(report.answer):
+        console.print(Text(clean(line), style="bold" if i == 0 else ""))
+    for table in report.tables:
+        grid = RichTable(box=SIMPLE_HEAD, title=clean(table.title) or None, title_justify="left", pad_edge=False)
+        for column, align in zip(table.columns, table.align, strict=True):
+            grid.add_column(Text(clean(column)), justify="right" if align == ">" else "left")
+        for row in table.rows:
+            grid.add_row(*(Text(clean(cell)) for cell in row))
+        console.print(grid)
+    if report.picture:
+        console.print(Text(report.picture), soft_wrap=True)
+    for note in report.notes:
+        console.print(Text(clean(note), style="dim"))
+    return out.getvalue()
+
+
+def _width() -> int:
+    """The terminal's width, or that of COLUMNS; 100 where nobody knows."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError):
+        return 100

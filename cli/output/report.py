@@ -1,0 +1,159 @@
+"""What a command has to say, and the one place that decides where and in which format it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import InputError
+from ...sheets import nearest
+
+FORMATS = ("table", "json", "csv", "md")
+_SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".markdown": "md", ".txt": "table"}
+
+
+@dataclass
+class Table:
+    """Rows of cells ready to read; `align` has one of < and > for each column."""
+
+    columns: tuple[str, ...]
+    align: str
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    title: str = ""
+
+
+@dataclass
+class Report:
+    """`answer` first, then `tables` that prove it, `picture`, and `notes` with the conventions.
+
+    `document` is the JSON; `records` the flat rows of the main table for CSV; `quiet` the one
+    number, a line a point (None: no number is named for this command).
+    """
+
+    document: dict[str, Any]
+    answer: list[str]
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    picture: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    quiet: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The output options of every command."""
+
+    json: bool = False
+    csv: bool = False
+    format: str | None = None
+    output: str | None = None
+    quiet: bool = False
+    conditions: tuple[str, ...] = ()
+
+    def chosen(self) -> str:
+        """The one format asked for; InputError where two are, or an unknown one."""
+        named = [name for name, on in (("json", self.json), ("csv", self.csv)) if on]
+        if self.format is not None:
+            wanted = {"markdown": "md", "text": "table"}.get(self.format.lower(), self.format.lower())
+            if wanted not in FORMATS:
+                hint = nearest(wanted, FORMATS)
+                raise InputError(f"--format is one of {', '.join(FORMATS)}, not '{self.format}'{hint}")
+            named.append(wanted)
+        if len(set(named)) > 1:
+            raise InputError(f"two formats at once: {' and '.join(named)}; choose one")
+        if named:
+            return named[0]
+        if self.output is not None:
+            suffix = Path(self.output).suffix.lower()
+            if suffix not in _SUFFIXES:
+                raise InputError(
+                    f"--output {self.output}: the suffix says the format; use {', '.join(_SUFFIXES)} "
+                    "or add --format"
+                )
+            return _SUFFIXES[suffix]
+        return "table"
+
+
+def emit(report: Report, sink: Sink) -> None:
+    """Write the report where it belongs, then hold it to the conditions."""
+    chosen = sink.chosen()
+    if sink.quiet:
+        if report.quiet is None:
+            raise InputError("--quiet: this command has no one number; use --json")
+        if chosen != "table":
+            raise InputError(f"--quiet prints the one number; it does not go with {chosen}")
+        text = "\n".join(report.quiet) + "\n"
+    else:
+        text = _render(report, chosen, sink.output)
+    if sink.output is not None:
+        write_file(Path(sink.output), text)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if sink.conditions:
+        from ..assertions import check_assertions
+
+        check_assertions(list(sink.conditions), report.document)
+
+
+def _render(report: Report, chosen: str, output: str | None) -> str:
+    if chosen == "json":
+        from .as_json import render as render_json
+
+        return render_json(report)
+    if chosen == "csv":
+        from .as_csv import render as render_csv
+
+        return render_csv(report)
+    if chosen == "md":
+        from .as_markdown import render as render_markdown
+
+        return render_markdown(report)
+    if output is None and wants_terminal():
+        from .as_terminal import render as render_terminal
+
+        return render_terminal(report)
+    from .as_text import render as render_text
+
+    return render_text(report)
+
+
+def wants_terminal() -> bool:
+    """Whether a person is looking: a terminal that is not dumb, or FORCE_COLOR."""
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write whole or not at all. Raises InputError where the place cannot be written."""
+    import tempfile
+
+    try:
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"cannot write {path}: {error}") from None
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,252 @@
+"""`infercost roofline`: the roof of a GPU, and where a model's operations stand under it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .. import InputError
+from ..costmodel.roofline import (
+    default_dtype,
+    floor_s,
+    intensity,
+    math_dtype,
+    op_verdict,
+    peak_flops,
+    ridge,
+    work_math,
+)
+from ..hardware.catalogue import ALIASES, load_gpu
+from ..hardware.spec import DTYPES, Gpu
+from ..models.spec import Model
+from . import options as o
+from .braille import Mark, roofline_picture
+from .inputs import WhatIf, choice, document, grid, lengths, model_source, models
+from .output.report import Report, Sink, Table, emit, wants_terminal
+from .sizes import token_list, words
+from .step_options import RIDGES, Phase, StepOptions, dtype_of, op_as_json, phases, ridge_line, substitutions
+from .text import count, number, plural, seconds, si
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+CONVENTIONS = {
+    "ridge": "peak / bandwidth: textbook reads the bandwidth's GB as 2^30, datasheet as 10^9; times always "
+    "use bytes per second",
+    "peak": "dense, fp32 accumulation (int32 for integers)",
+    "verdict": "memory-bound below 0.75 x the textbook ridge, compute-bound above 1.25 x the datasheet ridge",
+    "intensity": "(matmul + vector FLOPs) / bytes a kernel must move",
+}
+
+
+@app.command()
+def roofline(
+    gpu: o.Gpu = "a100",
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="Which peak: fp16, bf16, fp8, int8 ... (default: 16 bit, or the weights').")
+    ] = None,
+    model: o.Model = None,
+    seq: o.Seq = None,
+    batch: o.Batch = "1",
+    phase: o.Phase = "both",
+    weights: o.Weights = None,
+    kv_format: o.Kv = None,
+    attention: o.AttentionKernel = "flash",
+    mla: o.Mla = "auto",
+    fusion: o.Fusion = "engine",
+    full_attention: o.FullAttention = False,
+    all_logits: o.AllLogits = False,
+    skew: o.Skew = 0.0,
+    encoder_seq: o.EncoderSeq = None,
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    ridge_lead: o.RidgeOption = "textbook",
+    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """Ridge points of a GPU, and where a model's operations fall under its roof.
+
+    \b
+    infercost roofline --gpu a100
+    infercost roofline --gpu a100,h100,h200,b200
+    infercost roofline --gpu h100 --dtype fp8
+    infercost roofline --gpu a100 --model llama-7b --batch 8 --seq 1024
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    choice(ridge_lead, RIDGES, "--ridge")
+    if dtype is not None:
+        choice(dtype, DTYPES, "--dtype")
+    how = StepOptions(
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq
+    ).checked()
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
+    chosen: list[Model | None] = [None]
+    seqs: list[int] = [0]
+    if model:
+        chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
+    elif seq is not None or what_if.given():
+        raise InputError("roofline without --model shows the GPU's roof alone; add --model to place operations")
+    combos = list(grid(gpus, chosen, seqs, token_list(batch, "--batch")))
+    listed = len(combos) > 1
+    inputs: dict[str, Any] = {"command": "roofline", "what_if": what_if.given()} | how._asdict()
+    sources = {g.name: g.source for _, g in gpus} | {k: v for m in chosen if m for k, v in model_source(m).items()}
+    points, reports = [], []
+    for (asked, device), one, length, sequences in combos:
+        built = phases(one, device, length, sequences, weights, kv_format, how) if one else []
+        used = _dtype(device, dtype, built)
+        point = _point(device, used, one, length, sequences, built, ridge_lead)
+        points.append(point)
+        reports.append(_report(asked, device, used, point, one, built, ridge_lead, plot))
+    final = _compare(points, ridge_lead) if listed else reports[0]
+    final.document = document("roofline", inputs, CONVENTIONS, sources, points, listed)
+    final.quiet = [repr(point["ridge"]["headline"]) for point in points]
+    emit(final, sink)
+
+
+def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:
+    if asked is not None:
+        if gpu.peak(asked) is None:
+            has = ", ".join(name for name, _ in gpu.peaks)
+            raise InputError(f"{gpu.name} has no {asked} peak; it has {has}")
+        return asked
+    return dtype_of(built, gpu) if built else default_dtype(gpu)
+
+
+def _point(
+    gpu: Gpu, dtype: str, model: Model | None, seq: int, batch: int, built: list[Phase], lead: str
+) -> dict[str, Any]:
+    both = ridge(gpu, dtype)
+    inputs: dict[str, Any] = {"gpu": gpu.name, "dtype": dtype}
+    if model is not None:
+        plan = built[0].plan
+        inputs |= {"model": model.name, "seq": seq, "batch": batch, "weights": plan.recipe.name}
+    return {
+        "inputs": inputs,
+        "gpu": gpu.name,
+        "dtype": dtype,
+        "peak_flops_per_s": peak_flops(gpu, dtype),
+        "bandwidth_bytes_per_s": gpu.bandwidth,
+        "ridge": {
+            "headline": both.headline(lead),
+            "textbook": both.textbook,
+            "datasheet": both.datasheet,
+            "calibrated": None,
+        },
+        "ops": [op_as_json(op, gpu) for phase in built for op in phase.ops],
+        "measured": [],
+    }
+
+
+def _report(
+    asked: str,
+    gpu: Gpu,
+    dtype: str,
+    point: dict[str, Any],
+    model: Model | None,
+    built: list[Phase],
+    lead: str,
+    plot: bool,
+) -> Report:
+    both = ridge(gpu, dtype)
+    named = f"{asked} = {gpu.title}" if asked.lower() in ALIASES else gpu.title
+    answer = [
+        ridge_line(both, lead),
+        f"{named}: {si(peak_flops(gpu, dtype), 'FLOP/s')} {dtype}, {gpu.memory.bandwidth_gb_per_s:,.0f} GB/s",
+    ]
+    tables = []
+    if model is None:
+        table = Table(("dtype", "peak", "ridge, textbook", "ridge, datasheet"), "<>>>")
+        for name, peak in gpu.peaks:
+            own = ridge(gpu, name)
+            table.rows.append((name, si(peak, "FLOP/s"), f"{own.textbook:.1f}", f"{own.datasheet:.1f}"))
+        tables.append(table)
+    else:
+        step = built[0].plan.step.segments[0]
+        answer.append(
+            f"{model.title or model.name}, {plural(step.count, 'sequence')} of {count(step.context)} tokens"
+        )
+        table = Table(("phase", "op", "FLOP/byte", "attainable", "verdict", "floor"), "<<>><>")
+        for op in (op for phase in built for op in phase.ops):
+            one = floor_s(op.work, gpu)
+            rate = (op.work.matmul_flops + op.work.vector_flops) / one if one else 0
+            attainable = si(rate, "FLOP/s") if rate else "-"
+            time = seconds(op.count * one)
+            table.rows.append((op.phase, op.name, number(intensity(op)), attainable, op_verdict(op, gpu), time))
+        tables.append(table)
+    picture = ""
+    if plot:
+        ridges = {"textbook": both.textbook, "datasheet": both.datasheet}
+        columns = _picture_columns()
+        picture = roofline_picture(peak_flops(gpu, dtype), gpu.bandwidth, ridges, _marks(built, gpu), columns)
+    notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
+    if default_dtype(gpu) != dtype and model is None and math_dtype(gpu, "fp16") == dtype != "fp16":
+        notes.append(f"{gpu.name} has no fp16; this is its {dtype}")
+    if model is None and gpu.peak("fp16") is None:
+        notes.append(f"{gpu.name} has no fp16 peak; shown is {dtype}")
+    notes += substitutions(built, gpu)
+    records: list[dict[str, Any]] = [point["inputs"] | _without_dicts(entry) for entry in point["ops"]]
+    if not records:
+        records = [_flat(point)]
+    return Report({}, answer, tables, notes, picture, records)
+
+
+def _marks(built: list[Phase], gpu: Gpu) -> list[Mark]:
+    """Attainable FLOP/s of each operation that computes anything."""
+    out = []
+    for op in (op for phase in built for op in phase.ops):
+        value, one = intensity(op), floor_s(op.work, gpu)
+        if value and one and work_math(op.work):
+            flops = op.work.matmul_flops + op.work.vector_flops
+            out.append(Mark(f"{op.phase} {op.name}", value, flops / one))
+    return out
+
+
+def _picture_columns() -> int:
+    if not wants_terminal():
+        return 64
+    import shutil
+
+    return min(max(shutil.get_terminal_size((80, 24)).columns - 16, 32), 120)
+
+
+def _without_dicts(entry: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in entry.items() if not isinstance(v, dict)}
+
+
+def _flat(point: dict[str, Any]) -> dict[str, Any]:
+    ridges = {f"ridge_{name}": value for name, value in point["ridge"].items()}
+    kept = {k: v for k, v in point.items() if not isinstance(v, (dict, list))}
+    return kept | ridges
+
+
+def _compare(points: list[dict[str, Any]], lead: str) -> Report:
+    columns = ("gpu", "dtype", "peak", "bandwidth", "ridge, textbook", "ridge, datasheet")
+    table = Table(columns, "<<>>>>")
+    seen = set()
+    for point in points:
+        row = (
+            point["gpu"],
+            point["dtype"],
+            si(point["peak_flops_per_s"], "FLOP/s"),
+            f"{point['bandwidth_bytes_per_s'] / 1e9:,.0f} GB/s",
+            f"{point['ridge']['textbook']:.1f}",
+            f"{point['ridge']['datasheet']:.1f}",
+        )
+        if row not in seen:
+            table.rows.append(row)
+            seen.add(row)
+    lowest = min(points, key=lambda p: p["ridge"][lead])
+    answer = [
+        f"{lowest['gpu']} has the lowest ridge, {lowest['ridge'][lead]:.1f} FLOP/byte ({lead}), {lowest['dtype']}"
+    ]
+    notes = ["textbook reads GB as 2^30, datasheet as 10^9; dense peaks"]
+    return Report({}, answer, [table], notes, records=[_flat(p) for p in points])

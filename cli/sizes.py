@@ -1,0 +1,60 @@
+"""Numbers people type: token counts, lists of them, parameter counts."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .. import InputError
+from ..costmodel.step import MAX_TOKENS
+
+_COUNT = re.compile(r"(\d{1,18})(?:\.(\d{1,6}))?\s*(k|m)?i?", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+MAX_POINTS = 10_000
+
+
+def tokens(text: str, option: str) -> int:
+    """A positive count: `4096`, `32k` (= 32,768, also 32K and 32Ki), `1M` (= 1,048,576).
+
+    Raises InputError naming the option, what was given and what is allowed.
+    """
+    match = _COUNT.fullmatch(text.strip().replace("_", ""))
+    way_out = "give a positive count such as 4096, 32k (= 32,768) or 1M (= 1,048,576)"
+    if match is None:
+        raise InputError(f"{option} '{text[:60]}' is not a token count; {way_out}")
+    factor = _FACTORS[(match[3] or "").lower()]
+    value = int(match[1]) * factor
+    if match[2]:
+        part = int(match[2]) * factor
+        if part % 10 ** len(match[2]):
+            raise InputError(f"{option} '{text}' is not a whole number of tokens; {way_out}")
+        value += part // 10 ** len(match[2])
+    if not 1 <= value <= MAX_TOKENS:
+        raise InputError(f"{option} '{text[:60]}' must be between 1 and {MAX_TOKENS:,}; {way_out}")
+    return value
+
+
+def token_list(text: str, option: str) -> list[int]:
+    """One count or several between commas: `2k,8k,32k`."""
+    return [tokens(part, option) for part in words(text, option)]
+
+
+def words(text: str, option: str) -> list[str]:
+    """The parts between commas; empty ones are refused."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise InputError(f"{option} '{text[:60]}' has an empty part; separate values with single commas")
+    if len(parts) > MAX_POINTS:
+        raise InputError(f"{option} has {len(parts):,} values; at most {MAX_POINTS:,} fit in one table")
+    return parts
+
+
+def quantity(text: str, option: str, limit: float) -> float:
+    """A positive number, `7e9`, `7B`, `70_000`: k, m, b and t are powers of a thousand here."""
+    match = re.fullmatch(r"([0-9_]+(?:\.[0-9]+)?(?:e\+?[0-9]{1,3})?)\s*([kmbt]?)", text.strip().lower())
+    value = math.nan
+    if match is not None:
+        value = float(match[1].replace("_", "") or "nan") * 1000.0 ** " kmbt".index(match[2] or " ")
+    if not 0 < value <= limit:
+        raise InputError(f"{option} '{text[:60]}' is not a number between 0 and {limit:g}, such as 7e9 or 7B")
+    return value

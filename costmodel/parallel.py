@@ -1,0 +1,159 @@
+"""A model over several ranks: what one rank holds and computes, and what goes over the links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .. import InputError
+from ..models.ffn import Dense, Experts
+from ..models.mixers import (
+    Attention,
+    CrossAttention,
+    LatentAttention,
+    LinearAttention,
+    Recurrent,
+    StateSpace,
+)
+from ..models.spec import Block, Layer, Model
+from .arith import ceil_div
+from .op import Collective, Op
+from .step import Plan
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """`tp` ranks share every matrix, `ep` ranks share out the experts, `pp` stages share out layers.
+
+    `ep` is 1, or equals `tp` (experts over the tensor-parallel group), or stands with tp = 1: then
+    each rank attends to sequences of its own and tokens travel to the experts and back.
+    """
+
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "ep", "pp"):
+            if not 1 <= getattr(self, name) <= 4096:
+                raise InputError(f"{name} must be between 1 and 4096, not {getattr(self, name)}")
+        if self.ep > 1 and self.tp > 1 and self.ep != self.tp:
+            raise InputError(f"ep {self.ep} with tp {self.tp}: ep is 1, equal to tp, or stands alone")
+
+    @property
+    def world(self) -> int:
+        return max(self.tp, self.ep) * self.pp
+
+
+def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
+    """KV heads a rank stores: kv_heads / tp, and one (a copy) where tp is larger. Source: vLLM."""
+    if kv_heads % tp and tp % kv_heads:
+        raise InputError(f"tp {tp} neither divides {kv_heads} KV heads nor is a multiple of them")
+    return max(1, kv_heads // tp)
+
+
+def kv_copies(kv_heads: int, tp: int) -> int:
+    """How many ranks store the same KV head."""
+    return tp * kv_heads_per_rank(kv_heads, tp) // kv_heads
+
+
+def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
+    """The plan of one rank of pipeline `stage`: a smaller model over the same step.
+
+    Widths and heads are divided by tp (KV heads copied once there are fewer than ranks, latent
+    caches copied on every rank), experts by ep, layers by pp. With expert parallelism over
+    data-parallel attention, the step is one rank's own and `expert_ranks` meet at the experts.
+
+    Raises InputError where something does not divide.
+    """
+    model = plan.model
+    if len(model.layers) < parallel.pp:
+        raise InputError(f"pp {parallel.pp} is more than the {len(model.layers)} layers of {model.name}")
+    per_stage = ceil_div(len(model.layers), parallel.pp)
+    layers = model.layers[stage * per_stage : (stage + 1) * per_stage]
+    local = tuple(
+        replace(layer, blocks=tuple(_shard_block(block, parallel) for block in layer.blocks))
+        for layer in layers
+    )
+    small = replace(model, layers=local, vocab=ceil_div(model.vocab, parallel.tp))
+    ranks = parallel.ep if parallel.tp == 1 else 1
+    return replace(plan, model=small, run=replace(plan.run, expert_ranks=ranks))
+
+
+def _divide(value: int, by: int, what: str) -> int:
+    if value % by:
+        raise InputError(f"{what} {value} does not divide over {by} ranks")
+    return value // by
+
+
+def _shard_block(block: Block, parallel: Parallel) -> Block:
+    tp = parallel.tp
+    if isinstance(block, Experts):
+        return _shard_experts(block, parallel)
+    if tp == 1:
+        return block
+    match block:
+        case Attention() | CrossAttention():
+            heads = _divide(block.heads, tp, "heads")
+            return replace(block, heads=heads, kv_heads=kv_heads_per_rank(block.kv_heads, tp))
+        case LatentAttention():
+            return replace(block, heads=_divide(block.heads, tp, "heads"))
+        case StateSpace():
+            heads = None if block.heads is None else _divide(block.heads, tp, "state-space heads")
+            groups = kv_heads_per_rank(block.groups, tp)
+            return replace(block, inner=_divide(block.inner, tp, "inner"), heads=heads, groups=groups)
+        case LinearAttention():
+            return replace(
+                block,
+                key_heads=_divide(block.key_heads, tp, "key_heads"),
+                value_heads=_divide(block.value_heads, tp, "value_heads"),
+            )
+        case Recurrent():
+            width, heads = _divide(block.width, tp, "width"), _divide(block.heads, tp, "heads")
+            return replace(block, width=width, heads=heads)
+        case Dense():
+            return replace(block, width=_divide(block.width, tp, "FFN width"))
+    raise TypeError(f"no sharding for {type(block).__name__}")
+
+
+def _shard_experts(block: Experts, parallel: Parallel) -> Experts:
+    if parallel.ep > 1:
+        count = _divide(block.count, parallel.ep, "experts")
+        shared = block.shared_width or block.width
+        if block.shared and parallel.tp > 1:
+            shared = _divide(shared, parallel.tp, "shared expert width")
+        return replace(block, count=count, total=block.count, shared_width=shared)
+    shared = _divide(block.shared_width or block.width, parallel.tp, "shared expert width")
+    width = _divide(block.width, parallel.tp, "expert width")
+    return replace(block, width=width, shared_width=shared)
+
+
+def link_ops(plan: Plan, parallel: Parallel) -> tuple[Op, ...]:
+    """Collectives of one rank in one step of the unsharded `plan`.
+
+    Tensor parallelism all-reduces the hidden activations after every block (once where attention
+    and MLP run side by side) and after the vocabulary-parallel embedding, and gathers the logits;
+    expert parallelism over data-parallel attention sends each token's hidden vector to its top_k
+    experts and back; pipeline stages pass the hidden activations on.
+    Source: Megatron-LM, arXiv 1909.08053, section 3; DeepSeekMoE for the dispatch.
+    """
+    model, phase, out = plan.model, plan.step.phase, list[Op]()
+    hidden_bytes = plan.step.tokens * model.hidden * plan.activation_bytes
+    if parallel.tp > 1:
+        work = Collective("all_reduce", hidden_bytes, parallel.tp)
+        blocks = sum(times * _reductions(layer) for layer, times in model.groups)
+        out.append(Op(phase, "all_reduce", work, blocks + 1))
+        logits = plan.step.logit_rows * model.vocab * plan.activation_bytes
+        out.append(Op(phase, "gather_logits", Collective("all_gather", logits, parallel.tp), 1))
+    elif parallel.ep > 1:
+        for layer, times in model.groups:
+            for block in layer.blocks:
+                if isinstance(block, Experts):
+                    work = Collective("all_to_all", hidden_bytes * block.top_k, parallel.ep)
+                    out += [Op(phase, "dispatch", work, times), Op(phase, "combine", work, times)]
+    if parallel.pp > 1:
+        out.append(Op(phase, "send", Collective("send", hidden_bytes, parallel.pp), parallel.pp - 1))
+    return tuple(out)
+
+
+def _reductions(layer: Layer) -> int:
+    return 1 if layer.parallel else len(layer.blocks)
