@@ -86,17 +86,17 @@ def _scan(text: str, origin: str) -> None:
 
     if len(text) > MAX_SHEET_BYTES:
         raise SheetError(f"{origin}: {len(text):,} characters; a sheet has at most {MAX_SHEET_BYTES:,}")
-    depth = nodes = 0
+    depth = 0
     # The pure-Python event parser never builds a tree, so a bomb costs no more than its own text.
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        line = event.start_mark.line + 1
+    events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for nodes, event in enumerate(events):
+        line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise SheetError(f"{origin}:{line}: anchors and aliases (& and *) are not allowed in sheets")
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
-        nodes += 1
         if depth > MAX_DEPTH:
             raise SheetError(f"{origin}:{line}: nested deeper than {MAX_DEPTH} levels")
         if nodes > MAX_NODES:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import InputError
 from ..sheets import nearest
-from .errors import AssertionFailed
+from .errors import FailedAssertionError
 
 _COMPARE = {
     "<=": operator.le,
@@ -22,7 +22,7 @@ _CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\
 
 
 def check_assertions(conditions: list[str], document: dict[str, Any]) -> None:
-    """Raises AssertionFailed for the first condition that does not hold.
+    """Raises FailedAssertionError for the first condition that does not hold.
 
     With a list given to an option, the condition is on every point's own keys.
     """
@@ -39,7 +39,7 @@ def check_assertions(conditions: list[str], document: dict[str, Any]) -> None:
             if _is_number(value) != _is_number(wanted) and sign not in ("==", "!="):
                 raise InputError(f"--assert {path}: cannot compare {value!r} with {wanted!r}")
             if not _COMPARE[sign](value, wanted):
-                raise AssertionFailed(f"assertion failed: {path} {sign} {match[3]}, but it is {value}")
+                raise FailedAssertionError(f"assertion failed: {path} {sign} {match[3]}, but it is {value}")
 
 
 def _is_number(value: Any) -> bool:

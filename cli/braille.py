@@ -37,8 +37,7 @@ class Canvas:
     def lines(self) -> list[str]:
         return [
             "".join(
-                self._marks.get((r, c)) or (chr(0x2800 + cell) if cell else " ")
-                for c, cell in enumerate(row)
+                self._marks.get((r, c)) or (chr(0x2800 + cell) if cell else " ") for c, cell in enumerate(row)
             )
             for r, row in enumerate(self._cells)
         ]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 
 from .. import InfercostError
 from .text import clean
 
 
-class AssertionFailed(InfercostError):
+class FailedAssertionError(InfercostError):
     """A condition given with --assert does not hold."""
 
     exit_code = 1
@@ -49,16 +50,12 @@ def report_error(error: BaseException) -> int:
 
 def _say(message: str, code: int) -> int:
     line = " ".join(clean(message).split())
-    try:
+    with suppress(OSError):  # where standard error is gone too, the exit code still tells
         print(f"infercost: {line}", file=sys.stderr)
-    except OSError:
-        pass  # standard error is gone too; the exit code still tells
     return code
 
 
 def _abandon_stdout() -> None:
     """Point standard output at nothing, so that the interpreter's last flush does not fail again."""
-    try:
+    with suppress(OSError, ValueError):  # not a real file (a test's buffer): nothing flushes to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass  # not a real file (a test's buffer): nothing will be flushed to it

@@ -13,10 +13,10 @@ from ..hardware.catalogue import lint as lint_gpu
 from ..hardware.spec import Gpu
 from ..sheets import SheetError, read_file
 from . import options as o
-from .errors import AssertionFailed
+from .errors import FailedAssertionError
 from .inputs import document
 from .output.report import Report, Sink, Table, emit
-from .text import plural, shown, si, size
+from .text import plural, si, size
 
 app = typer.Typer(
     add_completion=False,
@@ -66,7 +66,9 @@ def gpus(
         )
     records = [_facts(gpu) for gpu in rows]
     sources = {gpu.name: gpu.source for gpu in rows}
-    made = document("gpus", {"command": "gpus"}, CONVENTIONS, sources, [{"inputs": {}, "gpus": records}], False)
+    made = document(
+        "gpus", {"command": "gpus"}, CONVENTIONS, sources, [{"inputs": {}, "gpus": records}], False
+    )
     notes = ["ridge: textbook convention (GB = 2^30); prices with their dates: `infercost gpus show NAME`"]
     flat = [_flat(record) for record in records]
     emit(Report(made, [f"{plural(len(rows), 'accelerator')} by name"], [table], notes, records=flat), sink)
@@ -108,9 +110,39 @@ def _flat(facts: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in facts.items() if not isinstance(v, dict)} | peaks
 
 
+def _lines(gpu: Gpu) -> list[tuple[str, str]]:
+    """What a person wants to know of a part, with units; empty where the sheet is silent."""
+    memory, compute = gpu.memory, gpu.compute
+    parts = [
+        f"label {memory.label_gb:g} GB" if memory.label_gb else "",
+        f"driver {size(memory.driver_mib << 20)} ({memory.driver_basis})" if memory.driver_mib else "",
+        f"usable {size(memory.usable_bytes)}" if memory.usable_bytes else "",
+    ]
+    derived = ""
+    if compute.flops_per_s:
+        derived = (
+            f"{compute.cores} cores x {compute.flops_per_clock_per_core:,} FLOP/clock "
+            f"x {compute.clock_ghz:g} GHz = {si(compute.flops_per_s, 'FLOP/s')}"
+        )
+    price = f"{gpu.price.usd_per_hour:.2f} $/h ({gpu.price.source})" if gpu.price else ""
+    return [
+        ("made by", " ".join(str(part) for part in (gpu.vendor, gpu.architecture, gpu.year) if part)),
+        ("memory", ", ".join(part for part in (memory.type, *parts) if part)),
+        ("L2", f"{memory.l2_mib:g} MiB" if memory.l2_mib else ""),
+        ("16-bit peak", derived),
+        ("link", f"{gpu.link_gb_per_s:,.0f} GB/s, both directions" if gpu.link_gb_per_s else ""),
+        ("power", f"{gpu.power_w:,.0f} W" if gpu.power_w else ""),
+        ("price", price),
+        ("dies", f"{gpu.dies} devices in one package: a kernel sees its share" if gpu.dies > 1 else ""),
+        ("confidence", gpu.confidence if gpu.confidence != "high" else ""),
+    ]
+
+
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name, an alias or a sheet.yaml.", autocompletion=o.complete_gpu)],
+    name: Annotated[
+        str, typer.Argument(help="A name, an alias or a sheet.yaml.", autocompletion=o.complete_gpu)
+    ],
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -144,15 +176,16 @@ def show(
     for dtype, peak in gpu.peaks:
         faster = si(narrow[dtype], "FLOP/s") if dtype in narrow else "-"
         own = ridges[dtype]
-        table.rows.append((dtype, si(peak, "FLOP/s"), faster, f"{own['textbook']:.1f}", f"{own['datasheet']:.1f}"))
+        table.rows.append(
+            (dtype, si(peak, "FLOP/s"), faster, f"{own['textbook']:.1f}", f"{own['datasheet']:.1f}")
+        )
     known = name.lower() in ALIASES
     answer = [
         (f"{name} = " if known else "")
         + f"{gpu.title}: {gpu.memory.bandwidth_gb_per_s:,.0f} GB/s, "
         + (size(gpu.capacity_bytes) if gpu.capacity_bytes else "memory as fitted")
     ]
-    skip = ("name", "title", "peaks_flops_per_s", "fp16_accumulate_flops_per_s")
-    notes = [f"{k.replace('_', ' ')}: {shown(v)}" for k, v in facts.items() if k not in skip and v is not None]
+    notes = [f"{name}: {value}" for name, value in _lines(gpu) if value]
     if aliases:
         notes.append(f"also called: {', '.join(aliases)}")
     if checked.absent:
@@ -199,13 +232,21 @@ def lint(
         }
         for result in results
     ]
-    made = document("gpus", {"command": "gpus lint", "path": path}, CONVENTIONS, {}, [{"inputs": {}, "checked": [r._asdict() for r in results]}], False)
+    made = document(
+        "gpus",
+        {"command": "gpus lint", "path": path},
+        CONVENTIONS,
+        {},
+        [{"inputs": {}, "checked": [r._asdict() for r in results]}],
+        False,
+    )
     answer = [
-        f"{plural(len(results), 'sheet')}: {plural(len(bad), 'problem')}, {plural(len(explained), 'explained exception')}"
+        f"{plural(len(results), 'sheet')}: {plural(len(bad), 'problem')}, "
+        f"{plural(len(explained), 'explained exception')}"
     ]
     emit(Report(made, answer, [table], records=records), sink)
     if bad:
-        raise AssertionFailed("; ".join(f"{result.name}: {result.problems[0]}" for result in bad))
+        raise FailedAssertionError("; ".join(f"{result.name}: {result.problems[0]}" for result in bad))
 
 
 def _verdict(result: Lint) -> str:

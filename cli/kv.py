@@ -24,7 +24,7 @@ from .inputs import (
     models,
 )
 from .output.report import Report, Sink, Table, emit
-from .sizes import token_list, tokens
+from .sizes import token_list, tokens, words
 from .text import count, plural, size, size_both
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -47,7 +47,7 @@ class Point(NamedTuple):
     batch: int
     fmt: Format
     bill: CacheBill
-    allocation: Allocation | None
+    allocations: list[Allocation]
 
 
 @app.command()
@@ -63,11 +63,14 @@ def kv(
     head_dim: o.HeadDim = None,
     window: o.Window = None,
     alloc: Annotated[
-        str | None, typer.Option("--alloc", help="What an allocator takes: paged, static or concat.")
+        str | None,
+        typer.Option("--alloc", help="What allocators take: paged, static, concat, or several of them."),
     ] = None,
-    block: Annotated[str, typer.Option("--block", help="Tokens in a block of --alloc paged.")] = "16",
+    block: Annotated[
+        str | None, typer.Option("--block", help="Tokens in a block (16); asks for --alloc paged.")
+    ] = None,
     max_len: Annotated[
-        str | None, typer.Option("--max-len", help="Tokens --alloc static reserves per sequence.")
+        str | None, typer.Option("--max-len", help="Tokens reserved per sequence; asks for --alloc static.")
     ] = None,
     prompt: Annotated[
         str | None,
@@ -93,34 +96,42 @@ def kv(
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
-    policy = None if alloc is None else choice(alloc, ("paged", "static", "concat"), "--alloc")
+    policies = _policies(alloc, block, max_len)
     chosen = models(model, what_if, "kv")
     start = None if prompt is None else tokens(prompt, "--prompt")
     grown = _grown(seq, start, gen)
     batches = token_list(batch, "--batch")
-    block_tokens = tokens(block, "--block")
+    block_tokens = tokens(block or "16", "--block")
     reserved = None if max_len is None else tokens(max_len, "--max-len")
     points = []
     for one, length, sequences in grid(chosen, grown, batches):
         for fmt in kv_formats(kv_format, one):
             positions = encoder_positions(one, encoder_seq, length)
             bill = cache_bill(one, length, sequences, fmt, positions)
-            taken = None
-            if policy is not None:
-                if reserved is not None and reserved < length:
-                    raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
-                taken = allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start)
+            if reserved is not None and reserved < length:
+                raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
+            taken = [
+                allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start)
+                for policy in policies
+            ]
             points.append(Point(one, length, sequences, fmt, bill, taken))
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
     inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given()}
-    if policy is not None:
-        inputs |= {"alloc": policy, "block_tokens": block_tokens, "max_len": reserved, "prompt": start}
+    if policies:
+        inputs |= {"alloc": policies, "block_tokens": block_tokens, "max_len": reserved, "prompt": start}
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
+
+
+def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:
+    """The allocators asked for, by name or by an option only one of them has."""
+    if alloc is not None:
+        return [choice(name, ("paged", "static", "concat"), "--alloc") for name in words(alloc, "--alloc")]
+    return ["paged"] * (block is not None) + ["static"] * (max_len is not None)
 
 
 def _grown(seq: str | None, prompt: int | None, gen: str | None) -> list[int]:
@@ -160,10 +171,10 @@ def _as_json(point: Point) -> dict[str, Any]:
             for group in bill.groups
         ],
     }
-    if point.allocation is not None:
-        out["allocated_bytes"] = point.allocation.allocated_bytes
-        out["block_tokens"] = point.allocation.block_tokens or None
-        out["allocation"] = point.allocation._asdict()
+    if point.allocations:
+        out["allocated_bytes"] = point.allocations[0].allocated_bytes
+        out["block_tokens"] = point.allocations[0].block_tokens
+        out["allocations"] = [taken._asdict() for taken in point.allocations]
     return out
 
 
@@ -177,7 +188,9 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     changed = "".join(f", {k.replace('_', '-')} {v}" for k, v in what_if.given().items())
     who = f"{point.model.title or point.model.name}{changed}"
     many = f" in each of {plural(point.batch, 'sequence')}" if point.batch > 1 else ""
-    answer = [f"{size_both(bill.logical_bytes)} for {count(point.seq)} tokens{many} of {who}, KV {point.fmt.name}"]
+    answer = [
+        f"{size_both(bill.logical_bytes)} for {count(point.seq)} tokens{many} of {who}, KV {point.fmt.name}"
+    ]
     table = Table(("group", "layers", "tokens kept", "per token", "per layer", "state", "total"), "<>>>>>>")
     for group in bill.groups:
         table.rows.append(
@@ -192,30 +205,36 @@ def _single(point: Point, what_if: WhatIf) -> Report:
             )
         )
     tables = [table]
-    if point.allocation is not None:
-        tables.append(_allocation_table(point.allocation))
+    if point.allocations:
+        tables.append(_allocation_table(point.allocations))
     notes = limit_note(point.model, point.seq)
     notes.append(
         f"{size(bill.bytes_per_token)} per token and sequence below any window; "
         "scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9"
     )
-    records = [{"model": point.model.name, "seq": point.seq, "batch": point.batch} | g for g in _as_json(point)["groups"]]
+    records = [
+        {"model": point.model.name, "seq": point.seq, "batch": point.batch} | g
+        for g in _as_json(point)["groups"]
+    ]
     return Report({}, answer, tables, notes, records=records)
 
 
-def _allocation_table(taken: Allocation) -> Table:
-    table = Table(("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied"), "<>>>>>>")
-    table.rows.append(
-        (
-            taken.policy,
-            plural(taken.block_tokens, "token") if taken.block_tokens else "-",
-            size(taken.allocated_bytes),
-            f"{100 * taken.utilisation:.2f} %",
-            size(taken.waste_average_bytes),
-            size(taken.waste_max_bytes),
-            size(taken.copied_bytes) if taken.copied_bytes else "-",
-        )
+def _allocation_table(allocations: list[Allocation]) -> Table:
+    table = Table(
+        ("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied"), "<>>>>>>"
     )
+    for taken in allocations:
+        table.rows.append(
+            (
+                taken.policy,
+                plural(taken.block_tokens, "token") if taken.block_tokens else "-",
+                size(taken.allocated_bytes),
+                f"{100 * taken.utilisation:.2f} %",
+                size(taken.waste_average_bytes),
+                size(taken.waste_max_bytes),
+                size(taken.copied_bytes) if taken.copied_bytes else "-",
+            )
+        )
     return table
 
 
@@ -223,7 +242,9 @@ def _sweep(points: list[Point]) -> Report:
     first, last = points[0], points[-1]
     low, high = (f(p.bill.logical_bytes for p in points) for f in (min, max))
     answer = [f"{size_both(low)} to {size_both(high)} over {plural(len(points), 'point')}"]
-    table = Table(("model", "KV", "tokens", "batch", "per token", "state", "total", "of the first"), "<<>>>>>>")
+    table = Table(
+        ("model", "KV", "tokens", "batch", "per token", "state", "total", "of the first"), "<<>>>>>>"
+    )
     for point in points:
         bill = point.bill
         base = first.bill.logical_bytes

@@ -17,7 +17,7 @@ from ..sheets import SheetError, read_file
 from . import options as o
 from .inputs import document
 from .output.report import Report, Sink, Table, emit
-from .text import count, plural, shown, si
+from .text import count, params, plural, shown
 
 app = typer.Typer(
     add_completion=False,
@@ -54,8 +54,8 @@ def models(
         table.rows.append(
             (
                 model.name,
-                si(model.parameters),
-                si(model.active_parameters) if model.active_parameters != model.parameters else "-",
+                params(model.parameters),
+                params(model.active_parameters) if model.active_parameters != model.parameters else "-",
                 str(len(model.layers)),
                 mixers,
                 count(model.context) if model.context else "-",
@@ -74,7 +74,9 @@ def models(
             }
         )
     sources = {model.name: model.source for model in rows}
-    made = document("models", {"command": "models"}, CONVENTIONS, sources, [{"inputs": {}, "models": records}], False)
+    made = document(
+        "models", {"command": "models"}, CONVENTIONS, sources, [{"inputs": {}, "models": records}], False
+    )
     notes = ["`infercost models show NAME` prints one; a sheet.yaml of your own works wherever a name does"]
     emit(Report(made, [f"{plural(len(rows), 'model')} by name"], [table], notes, records=records), sink)
 
@@ -96,7 +98,9 @@ def kinds(model: Model) -> str:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name, an alias, a sheet.yaml or -.", autocompletion=o.complete_model)],
+    name: Annotated[
+        str, typer.Argument(help="A name, an alias, a sheet.yaml or -.", autocompletion=o.complete_model)
+    ],
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -112,7 +116,7 @@ def show(
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     model = load_model(name)
-    facts = {
+    facts: dict[str, Any] = {
         "name": model.name,
         "title": model.title,
         "parameters": model.parameters,
@@ -128,20 +132,26 @@ def show(
         "notes": model.notes,
         "source": model.source,
     }
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"layers": times, "norms": layer.norms, "parallel": layer.parallel, "blocks": blocks(layer)}
         for layer, times in model.groups
     ]
     if model.encoder is not None:
         facts["encoder_layers"] = len(model.encoder.layers)
     point = {"inputs": {"model": model.name}, **facts, "groups": groups}
-    made = document("models", {"command": "models show"}, CONVENTIONS, {model.name: model.source}, [point], False)
+    made = document(
+        "models", {"command": "models show"}, CONVENTIONS, {model.name: model.source}, [point], False
+    )
     table = Table(("layers", "block", "shape"), "><<")
     for group in groups:
         for block in group["blocks"]:
             shape = ", ".join(f"{k} {shown(v)}" for k, v in block.items() if k != "block")
             table.rows.append((count(group["layers"]), block["block"], shape))
-    notes = [f"{key.replace('_', ' ')}: {shown(value)}" for key, value in facts.items() if key not in ("name", "title", "parameters") and value not in ("", None, [])]
+    notes = [
+        f"{key.replace('_', ' ')}: {shown(value)}"
+        for key, value in facts.items()
+        if key not in ("name", "title", "parameters") and value not in ("", None, [])
+    ]
     answer = [f"{model.title or model.name}: {count(model.parameters)} parameters"]
     records = [{k: v if not isinstance(v, list) else " ".join(v) for k, v in facts.items()}]
     emit(Report(made, answer, [table], notes, records=records, quiet=[str(model.parameters)]), sink)
@@ -189,8 +199,18 @@ def lint(
         _no_shared_names(checked)
     else:
         checked.append(model_from_text(read_file(Path(path)), path))
-    records = [{"sheet": model.name, "parameters": model.parameters, "layers": len(model.layers)} for model in checked]
-    made = document("models", {"command": "models lint", "path": path}, CONVENTIONS, {}, [{"inputs": {}, "checked": records}], False)
+    records = [
+        {"sheet": model.name, "parameters": model.parameters, "layers": len(model.layers)}
+        for model in checked
+    ]
+    made = document(
+        "models",
+        {"command": "models lint", "path": path},
+        CONVENTIONS,
+        {},
+        [{"inputs": {}, "checked": records}],
+        False,
+    )
     if path is None:
         answer = [f"{plural(len(checked), 'sheet')} in order"]
     else:

@@ -93,16 +93,12 @@ def ops(
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
     choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
-    how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq
-    ).checked()
+    how = StepOptions(phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq).checked()
     chosen = models(model, what_if, "ops")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
-    combos = list(
-        grid(chosen, gpus, lengths(seq, "ops"), token_list(batch, "--batch"), recipes, caches)
-    )
+    combos = list(grid(chosen, gpus, lengths(seq, "ops"), token_list(batch, "--batch"), recipes, caches))
     listed = len(combos) > 1
     inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": accounting}
     inputs |= how._asdict()
@@ -157,7 +153,9 @@ def _kernel(
     dtype = dtype_of(built, gpu)
     plan = built[0].plan
     notes = limit_note(model, seq)
-    notes.append(f"{ridge_line(ridge(gpu, dtype), lead)}, {dtype}; weights {plan.recipe.name}, KV {plan.run.kv.name}")
+    notes.append(
+        f"{ridge_line(ridge(gpu, dtype), lead)}, {dtype}; weights {plan.recipe.name}, KV {plan.run.kv.name}"
+    )
     notes += substitutions(built, gpu)
     notes.append("expected times need a calibration, which is not there yet; floors are datasheet bests")
     records = [_flat(entry, point["inputs"]) for entry in point["ops"]]
@@ -230,7 +228,19 @@ def _textbook(
 
 def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
     """One line a point and phase; the operations themselves are in the JSON and the CSV."""
-    columns = ("model", "gpu", "tokens", "batch", "weights", "KV", "phase", "FLOPs", "bytes", "bound", "floor")
+    columns = (
+        "model",
+        "gpu",
+        "tokens",
+        "batch",
+        "weights",
+        "KV",
+        "phase",
+        "FLOPs",
+        "bytes",
+        "bound",
+        "floor",
+    )
     table = Table(columns, "<<>><<<>>>>")
     records: list[dict[str, Any]] = []
     for point in points:

@@ -86,7 +86,9 @@ Kv = Annotated[
 ]
 EncoderSeq = Annotated[
     str | None,
-    typer.Option("--encoder-seq", help="Encoder positions of an encoder-decoder (default: the model's, or --seq)."),
+    typer.Option(
+        "--encoder-seq", help="Encoder positions of an encoder-decoder (default: the model's, or --seq)."
+    ),
 ]
 Layers = Annotated[int | None, typer.Option("--layers", help="What if: this many layers.")]
 Heads = Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")]
@@ -135,7 +137,9 @@ FormatOption = Annotated[
 ]
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."),
+    typer.Option(
+        "--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one number alone.")]
 Assert = Annotated[

@@ -8,10 +8,10 @@ import typer
 
 from .. import InputError
 from ..costmodel.roofline import (
+    attainable_flops,
     default_dtype,
     floor_s,
     intensity,
-    math_dtype,
     op_verdict,
     peak_flops,
     ridge,
@@ -43,7 +43,10 @@ CONVENTIONS = {
 def roofline(
     gpu: o.Gpu = "a100",
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Which peak: fp16, bf16, fp8, int8 ... (default: 16 bit, or the weights').")
+        str | None,
+        typer.Option(
+            "--dtype", help="Which peak: fp16, bf16, fp8, int8 ... (default: 16 bit, or the weights')."
+        ),
     ] = None,
     model: o.Model = None,
     seq: o.Seq = None,
@@ -84,9 +87,7 @@ def roofline(
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
-    how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq
-    ).checked()
+    how = StepOptions(phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq).checked()
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]
@@ -94,11 +95,15 @@ def roofline(
     if model:
         chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
     elif seq is not None or what_if.given():
-        raise InputError("roofline without --model shows the GPU's roof alone; add --model to place operations")
+        raise InputError(
+            "roofline without --model shows the GPU's roof alone; add --model to place operations"
+        )
     combos = list(grid(gpus, chosen, seqs, token_list(batch, "--batch")))
     listed = len(combos) > 1
     inputs: dict[str, Any] = {"command": "roofline", "what_if": what_if.given()} | how._asdict()
-    sources = {g.name: g.source for _, g in gpus} | {k: v for m in chosen if m for k, v in model_source(m).items()}
+    sources = {g.name: g.source for _, g in gpus} | {
+        k: v for m in chosen if m for k, v in model_source(m).items()
+    }
     points, reports = [], []
     for (asked, device), one, length, sequences in combos:
         built = phases(one, device, length, sequences, weights, kv_format, how) if one else []
@@ -176,11 +181,12 @@ def _report(
         )
         table = Table(("phase", "op", "FLOP/byte", "attainable", "verdict", "floor"), "<<>><>")
         for op in (op for phase in built for op in phase.ops):
-            one = floor_s(op.work, gpu)
-            rate = (op.work.matmul_flops + op.work.vector_flops) / one if one else 0
+            rate = attainable_flops(op, gpu)
             attainable = si(rate, "FLOP/s") if rate else "-"
-            time = seconds(op.count * one)
-            table.rows.append((op.phase, op.name, number(intensity(op)), attainable, op_verdict(op, gpu), time))
+            time = seconds(op.count * floor_s(op.work, gpu))
+            table.rows.append(
+                (op.phase, op.name, number(intensity(op)), attainable, op_verdict(op, gpu), time)
+            )
         tables.append(table)
     picture = ""
     if plot:
@@ -188,8 +194,6 @@ def _report(
         columns = _picture_columns()
         picture = roofline_picture(peak_flops(gpu, dtype), gpu.bandwidth, ridges, _marks(built, gpu), columns)
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
-    if default_dtype(gpu) != dtype and model is None and math_dtype(gpu, "fp16") == dtype != "fp16":
-        notes.append(f"{gpu.name} has no fp16; this is its {dtype}")
     if model is None and gpu.peak("fp16") is None:
         notes.append(f"{gpu.name} has no fp16 peak; shown is {dtype}")
     notes += substitutions(built, gpu)
@@ -203,10 +207,9 @@ def _marks(built: list[Phase], gpu: Gpu) -> list[Mark]:
     """Attainable FLOP/s of each operation that computes anything."""
     out = []
     for op in (op for phase in built for op in phase.ops):
-        value, one = intensity(op), floor_s(op.work, gpu)
-        if value and one and work_math(op.work):
-            flops = op.work.matmul_flops + op.work.vector_flops
-            out.append(Mark(f"{op.phase} {op.name}", value, flops / one))
+        value = intensity(op)
+        if value and work_math(op.work):
+            out.append(Mark(f"{op.phase} {op.name}", value, attainable_flops(op, gpu)))
     return out
 
 
@@ -246,7 +249,8 @@ def _compare(points: list[dict[str, Any]], lead: str) -> Report:
             seen.add(row)
     lowest = min(points, key=lambda p: p["ridge"][lead])
     answer = [
-        f"{lowest['gpu']} has the lowest ridge, {lowest['ridge'][lead]:.1f} FLOP/byte ({lead}), {lowest['dtype']}"
+        f"{lowest['gpu']} has the lowest ridge, {lowest['ridge'][lead]:.1f} FLOP/byte ({lead}), "
+        f"{lowest['dtype']}"
     ]
     notes = ["textbook reads GB as 2^30, datasheet as 10^9; dense peaks"]
     return Report({}, answer, [table], notes, records=[_flat(p) for p in points])

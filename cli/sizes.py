@@ -6,7 +6,7 @@ import math
 import re
 
 from .. import InputError
-from ..costmodel.step import MAX_TOKENS
+from ..costmodel.limits import MAX_TOKENS
 
 _COUNT = re.compile(r"(\d{1,18})(?:\.(\d{1,6}))?\s*(k|m)?i?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}

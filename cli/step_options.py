@@ -152,5 +152,7 @@ def ridge_line(point: Ridge, lead: str) -> str:
     textbook = f"{point.textbook:.1f} FLOP/byte (textbook, GB = 2^30)"
     datasheet = f"{point.datasheet:.1f}"
     if lead == "datasheet":
-        return f"ridge {datasheet} FLOP/byte (datasheet, GB = 10^9) · {point.textbook:.1f} (textbook, GB = 2^30)"
+        return (
+            f"ridge {datasheet} FLOP/byte (datasheet, GB = 10^9) · {point.textbook:.1f} (textbook, GB = 2^30)"
+        )
     return f"ridge {textbook} · {datasheet} (datasheet, GB = 10^9)"

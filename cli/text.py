@@ -44,6 +44,14 @@ def si(value: float, unit: str = "") -> str:
     return f"{three(value)} {unit}".rstrip()
 
 
+def params(value: float) -> str:
+    """Parameters as models are named: `6.74 B`, `671 B`, `124 M`."""
+    for scale, prefix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if abs(value) >= scale:
+            return f"{three(value / scale)} {prefix}"
+    return f"{value:,.0f}"
+
+
 def three(value: float) -> str:
     """Three significant digits without an exponent: 2,731 · 114.7 is `115`, 7.984 is `7.98`."""
     if abs(value) >= 100:

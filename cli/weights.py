@@ -15,7 +15,8 @@ from . import options as o
 from .inputs import WhatIf, choice, document, grid, model_source, models
 from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
-from .text import GIB, count, percent, plural, si, size, size_both
+from .text import GIB, count, percent, plural, size, size_both
+from .text import params as params_text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -85,7 +86,12 @@ def weights(
     textbook = accounting == "textbook"
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
     what_if = WhatIf(layers, heads, kv_heads, head_dim).given()
-    inputs: dict[str, Any] = {"command": "weights", "what_if": what_if, "skew": skew, "accounting": accounting}
+    inputs: dict[str, Any] = {
+        "command": "weights",
+        "what_if": what_if,
+        "skew": skew,
+        "accounting": accounting,
+    }
     entries = [_as_json(p, points[0], textbook) for p in points]
     report = _compare(points, textbook) if listed else _single(points[0], textbook)
     report.document = document("weights", inputs, CONVENTIONS, sources, entries, listed)
@@ -129,7 +135,7 @@ def _single(point: Point, textbook: bool) -> Report:
     bill, one = point.bill, point.model
     active = ""
     if bill.active_parameters != bill.parameters:
-        active = f", {si(bill.active_parameters)} active per token"
+        active = f", {params_text(bill.active_parameters)} active per token"
     answer = [
         f"{size_both(bill.weight_bytes)} for {one.title or one.name} in {point.recipe.name}: "
         f"{count(bill.parameters)} parameters{active}"
@@ -146,7 +152,8 @@ def _single(point: Point, textbook: bool) -> Report:
             )
         )
     notes = [
-        f"one decode step of {plural(point.batch, 'sequence')} reads {size_both(bill.read_bytes_per_step)} of them; "
+        f"one decode step of {plural(point.batch, 'sequence')} reads "
+        f"{size_both(bill.read_bytes_per_step)} of them; "
         f"{bill.weight_bytes * 8 / bill.parameters:.4g} bits per weight, scales included"
     ]
     notes.append(f"{point.recipe.name}: {point.recipe.note}")
@@ -164,7 +171,9 @@ def _single(point: Point, textbook: bool) -> Report:
 def _compare(points: list[Point], textbook: bool) -> Report:
     base = points[0].bill.weight_bytes
     least = min(points, key=lambda p: p.bill.weight_bytes)
-    answer = [f"{least.model.name} in {least.recipe.name} is the smallest: {size_both(least.bill.weight_bytes)}"]
+    answer = [
+        f"{least.model.name} in {least.recipe.name} is the smallest: {size_both(least.bill.weight_bytes)}"
+    ]
     columns = ("model", "weights", "parameters", "bytes", "bits/weight", "read per step", "saved")
     table = Table((*columns, "Table 9.3") if textbook else columns, "<<>>>>>" + (">" if textbook else ""))
     for point in points:
@@ -182,7 +191,10 @@ def _compare(points: list[Point], textbook: bool) -> Report:
         table.rows.append((*row, size(measured) if measured else "-") if textbook else row)
     notes = ["saved: against the first line; read per step: one decode step, experts as expected"]
     records = [
-        {**(d := _as_json(p, points[0], False))["inputs"], **{k: v for k, v in d.items() if isinstance(v, (int, float))}}
+        {
+            **(d := _as_json(p, points[0], False))["inputs"],
+            **{k: v for k, v in d.items() if isinstance(v, (int, float))},
+        }
         for p in points
     ]
     return Report({}, answer, [table], notes, records=records)
@@ -195,9 +207,9 @@ def _nominal(params: str | None, bits: str | None, model: str | None) -> Report:
         raise InputError("give --model, or --params and --bits, not both")
     amount, width = quantity(params, "--params", 1e15), quantity(bits, "--bits", 64)
     total = nominal_bytes(amount, width)
-    answer = [f"{total / 1e9:,.2f} GB ({size(total)}) for {si(amount)} parameters of {width:g} bits"]
+    answer = [f"{total / 1e9:,.2f} GB ({size(total)}) for {params_text(amount)} parameters of {width:g} bits"]
     conventions = {"weight_bytes": "parameters x bits / 8: a nominal size, before scales", "units": "bytes"}
-    point = {
+    point: dict[str, Any] = {
         "inputs": {"params": amount, "bits": width},
         "parameters": int(amount) if amount.is_integer() else amount,
         "active_parameters": int(amount) if amount.is_integer() else amount,
@@ -207,4 +219,6 @@ def _nominal(params: str | None, bits: str | None, model: str | None) -> Report:
     }
     made = document("weights", {"command": "weights"}, conventions, {}, [point], False)
     record = {"params": amount, "bits": width, "weight_bytes": point["weight_bytes"]}
-    return Report(made, answer, notes=["nominal, before scales"], records=[record], quiet=[str(point["weight_bytes"])])
+    return Report(
+        made, answer, notes=["nominal, before scales"], records=[record], quiet=[str(point["weight_bytes"])]
+    )

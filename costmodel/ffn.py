@@ -44,9 +44,7 @@ def dense_ops(b: Builder, block: Dense, tokens: Number, prefix: str = "") -> Non
         b.pointwise("mix", tokens * b.hidden, 2, 1, GATE_FLOPS)
 
 
-def _mlp(
-    b: Builder, t: dict[str, Tensor], width: int, gated: bool, tokens: Number, prefix: str = ""
-) -> None:
+def _mlp(b: Builder, t: dict[str, Tensor], width: int, gated: bool, tokens: Number, prefix: str = "") -> None:
     into = [t[n] for n in ("gate", "up") if n in t]
     name = "gate_up" if gated else "up"
     b.gemm(f"{prefix}{name}", tokens, into, [t["up_bias"]] if "up_bias" in t else [])
@@ -82,7 +80,7 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
     rows = whole(seen * block.top_k * block.count / total)
 
     def grouped(name: str, matrices: list[Tensor], others: list[str]) -> None:
-        one = [x._replace(count=1) for x in matrices] + [t[n]._replace(count=1) for n in others if n in t]
+        one = [x._replace(copies=1) for x in matrices] + [t[n]._replace(copies=1) for n in others if n in t]
         outer = sum(matrix.rows for matrix in matrices)
         work = GroupedGemm(
             rows,

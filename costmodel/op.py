@@ -286,7 +286,8 @@ class Collective:
 Work = Gemm | GroupedGemm | Attend | Pointwise | Gather | Scan | Collective
 
 
-class Op(NamedTuple):
+@dataclass(frozen=True)
+class Op:
     """`count` launches of the same work, under the name a person would use."""
 
     phase: str

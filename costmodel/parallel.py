@@ -14,7 +14,7 @@ from ..models.mixers import (
     Recurrent,
     StateSpace,
 )
-from ..models.spec import Block, Layer, Model
+from ..models.spec import Block, Layer
 from .arith import ceil_div
 from .op import Collective, Op
 from .step import Plan
@@ -98,9 +98,9 @@ def _shard_block(block: Block, parallel: Parallel) -> Block:
         case LatentAttention():
             return replace(block, heads=_divide(block.heads, tp, "heads"))
         case StateSpace():
-            heads = None if block.heads is None else _divide(block.heads, tp, "state-space heads")
+            some = None if block.heads is None else _divide(block.heads, tp, "state-space heads")
             groups = kv_heads_per_rank(block.groups, tp)
-            return replace(block, inner=_divide(block.inner, tp, "inner"), heads=heads, groups=groups)
+            return replace(block, inner=_divide(block.inner, tp, "inner"), heads=some, groups=groups)
         case LinearAttention():
             return replace(
                 block,
@@ -116,13 +116,13 @@ def _shard_block(block: Block, parallel: Parallel) -> Block:
 
 
 def _shard_experts(block: Experts, parallel: Parallel) -> Experts:
+    shared = block.shared_width or block.width
     if parallel.ep > 1:
         count = _divide(block.count, parallel.ep, "experts")
-        shared = block.shared_width or block.width
         if block.shared and parallel.tp > 1:
             shared = _divide(shared, parallel.tp, "shared expert width")
         return replace(block, count=count, total=block.count, shared_width=shared)
-    shared = _divide(block.shared_width or block.width, parallel.tp, "shared expert width")
+    shared = _divide(shared, parallel.tp, "shared expert width") if block.shared else shared
     width = _divide(block.width, parallel.tp, "expert width")
     return replace(block, width=width, shared_width=shared)
 

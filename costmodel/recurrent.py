@@ -113,7 +113,7 @@ def recurrent_ops(b: Builder, block: Recurrent) -> None:
     _convolution(b, block.width, block.conv_kernel, cache, [t["conv"], t["conv_bias"]])
     gates, side = t["gates"], block.width // block.heads
     size = b.weight_bytes([gates, t["gates_bias"]])
-    work = Gemm(tokens, side, side, size, b.math(gates), b.activation_bytes, batch=gates.count)
+    work = Gemm(tokens, side, side, size, b.math(gates), b.activation_bytes, batch=gates.copies)
     b.add("lru_gates", work)
     flops = RGLRU_FLOPS * block.width
     _scan(b, "rg_lru", 3 * block.width, block.width, flops, cache, "recurrent", [t["decay"]])

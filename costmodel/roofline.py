@@ -8,8 +8,8 @@ from typing import NamedTuple
 from .. import InputError
 from ..hardware.spec import Gpu
 from .arith import most
-from .build import layer_groups
 from .attention import key_rows
+from .build import layer_groups
 from .kv import row_bytes, state_bytes
 from .op import Number, Op, Work
 from .step import Plan
@@ -77,6 +77,13 @@ def intensity(op: Op) -> float | None:
     """(matmul + vector FLOPs) per byte; None where nothing is moved."""
     total = op.work.bytes.total
     return (op.work.matmul_flops + op.work.vector_flops) / total if total else None
+
+
+def attainable_flops(op: Op, gpu: Gpu) -> float:
+    """The roof over `op`: min(peak of its units, intensity x bandwidth), in FLOP/s."""
+    peak = peak_flops(gpu, work_math(op.work)) if work_math(op.work) else vector_peak(gpu)
+    slope = (intensity(op) or 0.0) * gpu.bandwidth
+    return slope if peak is None else min(peak, slope)
 
 
 def verdict(value: float | None, point: Ridge) -> str:
@@ -173,7 +180,5 @@ def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
 
 def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:
     """The whole step at its best: max(Σ matmul FLOPs / peak, Σ compulsory bytes / bandwidth)."""
-    compute = sum(
-        op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work)
-    )
+    compute = sum(op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work))
     return most(compute, compulsory_bytes(plan, ops) / gpu.bandwidth)

@@ -14,12 +14,11 @@ from ..hardware.spec import Gpu
 from ..models.formats import Format, find_format
 from ..models.recipes import Recipe, default_recipe, sixteen_bit
 from ..models.spec import Model
-
-MAX_TOKENS = 1 << 40
-"""Most tokens of a length or a batch; past any real one and far from overflow."""
+from .limits import positive_counts
 
 
-class Segment(NamedTuple):
+@dataclass(frozen=True)
+class Segment:
     """`count` sequences with `new` tokens each, after `past` cached ones, `logits` wanted of each.
 
     `encoder_new` positions go through the encoder for each sequence in this step; `encoder_past`
@@ -75,10 +74,7 @@ def decode(batch: int, context: int, encoder: int = 0) -> Step:
     return Step("decode", (Segment(batch, 1, context - 1, 1, encoder_past=encoder),))
 
 
-def positive_counts(**values: int) -> None:
-    for name, value in values.items():
-        if not 1 <= value <= MAX_TOKENS:
-            raise InputError(f"{name} must be between 1 and {MAX_TOKENS:,}, not {value:,}")
+FP16 = find_format("fp16")
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class Run:
     """
 
     recipe: Recipe | None = None
-    kv: Format = find_format("fp16")
+    kv: Format = FP16
     attention: str = "flash"
     mla: str = "auto"
     fusion: str = "engine"

@@ -47,11 +47,11 @@ class Shape(NamedTuple):
 
 def shape_of(model: Model) -> Shape:
     """The letters for `model`. Raises InputError for anything but a LLaMA-like decoder with MHA."""
-    if len(model.groups) == 1 and len(model.layers[0].blocks) == 2:
-        mixer, ffn = model.layers[0].blocks
-        if isinstance(mixer, Attention) and isinstance(ffn, Dense) and ffn.gated:
-            if mixer.heads == mixer.kv_heads and mixer.heads * mixer.head_dim == model.hidden:
-                return Shape(model.hidden, mixer.heads, mixer.head_dim, ffn.width, len(model.layers))
+    if len(model.groups) == 1:
+        match model.layers[0].blocks:
+            case (Attention() as mixer, Dense(gated=True) as ffn):
+                if mixer.heads == mixer.kv_heads and mixer.heads * mixer.head_dim == model.hidden:
+                    return Shape(model.hidden, mixer.heads, mixer.head_dim, ffn.width, len(model.layers))
     raise InputError(
         f"the textbook's tables describe multi-head attention and a gated FFN, which {model.name} is "
         "not; use --accounting kernel, or a model such as llama-7b"

@@ -12,7 +12,6 @@ from .build import layer_groups
 from .ffn import expected_distinct
 from .op import whole
 
-
 ENCODER_SIDE = ("cross_k", "cross_v", "cross_k_bias", "cross_v_bias")
 """Read once per encoder input, not by a decode step."""
 
@@ -72,7 +71,7 @@ def touched_share(layer: Layer, tokens: int, skew: float = 0.0) -> float:
     """Expected share of a layer's routed experts that `tokens` tokens touch (1 without experts)."""
     for block in layer.blocks:
         if isinstance(block, Experts):
-            return expected_distinct(block.count, block.top_k, tokens, skew) / block.count
+            return float(expected_distinct(block.count, block.top_k, tokens, skew) / block.count)
     return 1.0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from .. import InputError
 from ..sheets import Section, nearest, read_file, read_yaml
 from .spec import DTYPES, MIB, Compute, Gpu, Memory, Price
 
-SHEETS = "infercost.hardware.sheets"
+SHEETS = Path(__file__).parent / "sheets"
 PEAK_TOLERANCE = 0.02
 
 # The aliases people type; they stand here and not in the sheets so that a name costs one file read.
@@ -63,14 +62,13 @@ ALIASES = {
 @cache
 def gpu_names() -> tuple[str, ...]:
     """Names of the built-in sheets, sorted; no sheet is read."""
-    folder = files(SHEETS)
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")))
+    return tuple(sorted(path.stem for path in SHEETS.glob("*.yaml")))
 
 
 @cache
 def load_builtin(name: str) -> Gpu:
     """A built-in accelerator by its exact name."""
-    text = files(SHEETS).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    text = (SHEETS / f"{name}.yaml").read_text(encoding="utf-8")
     return gpu_from_text(text, f"{name}.yaml", trusted=True)
 
 
@@ -153,10 +151,16 @@ def lint(gpu: Gpu) -> Lint:
 
 def absent(gpu: Gpu) -> list[str]:
     """Facts the sheet leaves out because no source gave them (or the part has no such unit)."""
-    out = [f"compute.{n}" for n in ("cores", "clock_ghz", "flops_per_clock_per_core")
-           if getattr(gpu.compute, n) is None]
-    out += [f"memory.{n}" for n in ("nominal_bytes", "driver_mib", "usable_bytes", "l2_mib")
-            if getattr(gpu.memory, n) is None]
+    out = [
+        f"compute.{n}"
+        for n in ("cores", "clock_ghz", "flops_per_clock_per_core")
+        if getattr(gpu.compute, n) is None
+    ]
+    out += [
+        f"memory.{n}"
+        for n in ("nominal_bytes", "driver_mib", "usable_bytes", "l2_mib")
+        if getattr(gpu.memory, n) is None
+    ]
     out += [n for n in ("link_gb_per_s", "power_w", "price") if getattr(gpu, n) is None]
     out += [f"peak_tflops.{dtype}" for dtype in DTYPES if gpu.peak(dtype) is None]
     return out

@@ -76,7 +76,7 @@ class Experts:
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
         out = tuple(
-            tensor._replace(count=self.count)
+            tensor._replace(copies=self.count)
             for tensor in mlp_tensors("experts", hidden, self.width, self.gated)
         )
         if self.bias:

@@ -138,8 +138,8 @@ def formats() -> dict[str, Format]:
     return table
 
 
-_GROUPED = re.compile(r"int(?P<bits>[2348])-g(?P<group>[1-9]\d{0,4})(?P<asym>-asym)?")
-_OUTLIERS = re.compile(r"llm-int8-([01](?:\.\d{1,9})?)")
+_GROUPED = r"int(?P<bits>[2348])-g(?P<group>[1-9]\d{0,4})(?P<asym>-asym)?"
+_OUTLIERS = r"llm-int8-([01](?:\.\d{1,9})?)"
 _ALIASES = {"fp8-e4m3": "fp8", "fp8-e5m2": "fp8", "half": "fp16", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -158,18 +158,17 @@ def find_format(name: str) -> Format:
     for spelling in (key, key.replace("-", "_")):
         if spelling in table:
             return table[spelling]
-    grouped = _GROUPED.fullmatch(key)
+    grouped = re.fullmatch(_GROUPED, key)
     if grouped:
         return _grouped_integer(key, grouped)
-    outliers = _OUTLIERS.fullmatch(key)
+    outliers = re.fullmatch(_OUTLIERS, key)
     if outliers and float(outliers[1]) <= 1:
         share = float(outliers[1])
         return Format(key, 1, 1, (PER_ROW,), "int8", note="outlier columns in 16 bit", wide_share=share)
     from ..sheets import nearest
 
-    raise InputError(
-        f"unknown number format '{name}'{nearest(key, [*table, 'int8-g64', 'int4-g128', 'int4-g128-asym', 'llm-int8-0.001'])}"
-    )
+    known = [*table, "int8-g64", "int4-g128", "int4-g128-asym", "llm-int8-0.001"]
+    raise InputError(f"unknown number format '{name}'{nearest(key, known)}")
 
 
 def _grouped_integer(name: str, match: re.Match[str]) -> Format:

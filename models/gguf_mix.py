@@ -15,6 +15,7 @@ from .spec import Model
 from .tensor import Tensor
 
 _BASE = {
+    "f16": "fp16",
     "q2_k": "q2_k",
     "q3_k_s": "q3_k",
     "q3_k_m": "q3_k",
@@ -47,7 +48,7 @@ def _chosen(mix: str, tensor: Tensor, layer: int, model: Model) -> str:
     if tensor.name == "positions":
         return "fp32"
     if tensor.component == "head" or (tensor.name == "embedding" and model.tied):
-        return "q8_0" if base == "q8_0" else "q6_k"
+        return base if base in ("q8_0", "fp16") else "q6_k"
     if tensor.name == "embedding" or layer < 0:
         return base
     if tensor.component == "attention":

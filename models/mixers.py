@@ -272,9 +272,7 @@ class LinearAttention:
 
     def __post_init__(self) -> None:
         if self.kind not in ("gated_delta", "lightning", "rwkv"):
-            raise InputError(
-                f"linear_attention: kind is gated_delta, lightning or rwkv, not '{self.kind}'"
-            )
+            raise InputError(f"linear_attention: kind is gated_delta, lightning or rwkv, not '{self.kind}'")
         positive(
             "linear_attention",
             key_heads=self.key_heads,
@@ -326,9 +324,9 @@ class LinearAttention:
 
     def cache(self) -> CacheSpec:
         if self.kind == "rwkv":
-            state = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys))
-            return CacheSpec("linear_attention", state=state)
-        state = (State("recurrent", self.value_heads * self.key_dim * self.value_dim, 4),)
+            running = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys))
+            return CacheSpec("linear_attention", state=running)
+        state: tuple[State, ...] = (State("recurrent", self.value_heads * self.key_dim * self.value_dim, 4),)
         if self.conv_kernel is not None:
             conv = State("conv", self.conv_channels, None, self.conv_kernel - 1, self.conv_kernel)
             state = (conv, *state)
@@ -360,7 +358,7 @@ class Recurrent:
             vector(part, "out_bias", hidden),
             Tensor(part, "conv", self.width, self.conv_kernel, "vector"),
             vector(part, "conv_bias", self.width),
-            Tensor(part, "gates", block, block, count=2 * self.heads),
+            Tensor(part, "gates", block, block, copies=2 * self.heads),
             vector(part, "gates_bias", self.width, 2),
             vector(part, "decay", self.width),
         )

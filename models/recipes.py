@@ -30,8 +30,8 @@ class Recipe(NamedTuple):
         return find_format(self.rule(tensor, layer, model))
 
     def tensor_bytes(self, tensor: Tensor, layer: int, model: Model) -> int:
-        """Bytes of all `count` tensors."""
-        return tensor.count * self.format(tensor, layer, model).matrix_bytes(tensor.rows, tensor.cols)
+        """Bytes of all its copies."""
+        return tensor.copies * self.format(tensor, layer, model).matrix_bytes(tensor.rows, tensor.cols)
 
 
 def sixteen_bit(model: Model) -> str:
@@ -72,7 +72,8 @@ _ALIASES = {"int8-bnb": "bnb-int8", "nf4-bnb": "bnb-nf4", "llm-int8": "bnb-int8"
 _EXPERT_RECIPES = {"mxfp4-experts": "mxfp4"}
 
 GGUF_MIXES = (
-    "q2_k q3_k_s q3_k_m q3_k_l q4_0 q4_1 q4_k_s q4_k_m q5_0 q5_1 q5_k_s q5_k_m q6_k q8_0".split()
+    *("f16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0"),
+    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
 )
 """Mixes of llama.cpp's quantiser: names of whole files, not of tensors."""
 
@@ -106,9 +107,7 @@ def find_recipe(name: str) -> Recipe:
     except InputError:
         from ..sheets import nearest
 
-        raise InputError(
-            f"unknown weight format or recipe '{name}'{nearest(key, recipe_names())}"
-        ) from None
+        raise InputError(f"unknown weight format or recipe '{name}'{nearest(key, recipe_names())}") from None
     if fmt_found.published or fmt_found.name == "tf32":
         return _whole(fmt_found.name)
     return _linears(fmt_found.name, fmt_found.name, f"{fmt_found.name} in {_LEFT_ALONE}")

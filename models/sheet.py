@@ -19,6 +19,7 @@ A mixed one names kinds of layers and a pattern, repeated (and cut) to `layers`:
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..sheets import Section, read_yaml
 from .ffn import Dense, Experts
@@ -43,22 +44,20 @@ def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
     """The model a sheet describes. Raises SheetError naming file, line and what is allowed."""
     sheet = Section(read_yaml(text, origin, trusted), origin, text)
     layers = _layers(sheet)
-    given: dict[str, object] = {"layers": layers}
+    given: dict[str, Any] = {"layers": layers}
     norm = sheet.section("norm")
     if norm is not None:
         given["norm"] = norm.build(Norm)
     encoder = sheet.section("encoder")
     if encoder is not None:
         stem = encoder.section("stem")
-        convolutions = tuple(_present(stem, name).build(Stem) for name in (stem.data if stem else {}))
+        convolutions = tuple(_present(stem, name).build(Stem) for name in stem.data) if stem else ()
         given["encoder"] = encoder.build(Encoder, layers=_layers(encoder), stem=convolutions)
     else:
         given["encoder"] = None
     towers = sheet.section("towers")
-    given["towers"] = tuple(
-        Tower(name, towers.take(name, "int")) for name in (towers.data if towers else {})
-    )
-    sheet.known.add("towers")
+    if towers is not None:
+        given["towers"] = tuple(Tower(name, towers.take(name, "int")) for name in towers.data)
     model = sheet.build(Model, **given)
     if not model.source.strip():
         raise sheet.error("'source' is empty; a sheet says where its figures come from", "source")
@@ -68,7 +67,7 @@ def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
 
 
 def _layers(sheet: Section) -> tuple[Layer, ...]:
-    count = sheet.take("layers", "int")
+    count: int = sheet.take("layers", "int")
     if not 1 <= count <= MAX_LAYERS:
         raise sheet.error(f"must be between 1 and {MAX_LAYERS}, not {count}", "layers")
     single, kinds = sheet.section("layer"), sheet.section("kinds")

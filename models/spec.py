@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from .. import InputError
 from .cache import CacheSpec
@@ -202,13 +203,11 @@ class Model:
         for layer, count in self.groups:
             for block in layer.blocks:
                 if isinstance(block, Experts):
-                    routed = sum(
-                        t.elements for t in block.tensors(self.hidden) if t.component == "experts"
-                    )
+                    routed = sum(t.elements for t in block.tensors(self.hidden) if t.component == "experts")
                     idle += count * (routed - routed * block.top_k // block.count)
         return self.parameters - idle
 
-    def with_attention(self, **changes: int) -> Model:
+    def with_attention(self, **changes: Any) -> Model:
         """The same model with fields of every `Attention` replaced: the what-ifs of the command line."""
 
         def change(block: Block) -> Block:
@@ -217,16 +216,13 @@ class Model:
         layers = tuple(
             replace(layer, blocks=tuple(change(block) for block in layer.blocks)) for layer in self.layers
         )
-        if layers == self.layers and changes:
-            if not any(isinstance(b, Attention) for layer in self.layers for b in layer.blocks):
-                names = ", ".join(changes)
-                raise InputError(f"{self.name} has no plain attention layer for {names} to change")
+        if not any(isinstance(b, Attention) for layer in self.layers for b in layer.blocks):
+            names = ", ".join(changes)
+            raise InputError(f"{self.name} has no plain attention layer for {names} to change")
         return replace(self, layers=layers)
 
     def with_layers(self, count: int) -> Model:
         """The same model `count` layers deep, its pattern of layers repeated or cut."""
         if not 1 <= count <= MAX_LAYERS:
             raise InputError(f"layers must be between 1 and {MAX_LAYERS}, not {count}")
-        return replace(
-            self, layers=tuple(self.layers[i % len(self.layers)] for i in range(count))
-        )
+        return replace(self, layers=tuple(self.layers[i % len(self.layers)] for i in range(count)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """`count` tensors of shape [rows, cols] = [out_features, in_features]; a vector has one row.
+    """`copies` tensors of shape [rows, cols] = [out_features, in_features]; a vector has one row.
 
     `component` is the line of the bill it stands on, `name` what a recipe knows it by, and
     `kind` is `linear` (a matrix a GEMM multiplies by), `table` (rows are looked up) or
@@ -18,15 +18,15 @@ class Tensor(NamedTuple):
     rows: int
     cols: int
     kind: str = "linear"
-    count: int = 1
+    copies: int = 1
 
     @property
     def elements(self) -> int:
-        return self.rows * self.cols * self.count
+        return self.rows * self.cols * self.copies
 
 
-def vector(component: str, name: str, length: int, count: int = 1) -> Tensor:
-    return Tensor(component, name, 1, length, "vector", count)
+def vector(component: str, name: str, length: int, copies: int = 1) -> Tensor:
+    return Tensor(component, name, 1, length, "vector", copies)
 
 
 def parameters(tensors: tuple[Tensor, ...]) -> int:

@@ -30,7 +30,9 @@ def render(report: Report) -> str:
     for i, line in enumerate(report.answer):
         console.print(Text(clean(line), style="bold" if i == 0 else ""))
     for table in report.tables:
-        grid = RichTable(box=SIMPLE_HEAD, title=clean(table.title) or None, title_justify="left", pad_edge=False)
+        grid = RichTable(
+            box=SIMPLE_HEAD, title=clean(table.title) or None, title_justify="left", pad_edge=False
+        )
         for column, align in zip(table.columns, table.align, strict=True):
             grid.add_column(Text(clean(column)), justify="right" if align == ">" else "left")
         for row in table.rows:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import InputError
 from ...sheets import nearest
@@ -15,17 +14,16 @@ FORMATS = ("table", "json", "csv", "md")
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".markdown": "md", ".txt": "table"}
 
 
-@dataclass
 class Table:
     """Rows of cells ready to read; `align` has one of < and > for each column."""
 
-    columns: tuple[str, ...]
-    align: str
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    title: str = ""
+    def __init__(
+        self, columns: tuple[str, ...], align: str, rows: list[tuple[str, ...]] | None = None, title: str = ""
+    ) -> None:
+        self.columns, self.align, self.title = columns, align, title
+        self.rows = rows if rows is not None else []
 
 
-@dataclass
 class Report:
     """`answer` first, then `tables` that prove it, `picture`, and `notes` with the conventions.
 
@@ -33,17 +31,21 @@ class Report:
     number, a line a point (None: no number is named for this command).
     """
 
-    document: dict[str, Any]
-    answer: list[str]
-    tables: list[Table] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    picture: str = ""
-    records: list[dict[str, Any]] = field(default_factory=list)
-    quiet: list[str] | None = None
+    def __init__(
+        self,
+        document: dict[str, Any],
+        answer: list[str],
+        tables: list[Table] | None = None,
+        notes: list[str] | None = None,
+        picture: str = "",
+        records: list[dict[str, Any]] | None = None,
+        quiet: list[str] | None = None,
+    ) -> None:
+        self.document, self.answer, self.picture, self.quiet = document, answer, picture, quiet
+        self.tables, self.notes, self.records = tables or [], notes or [], records or []
 
 
-@dataclass(frozen=True)
-class Sink:
+class Sink(NamedTuple):
     """The output options of every command."""
 
     json: bool = False
