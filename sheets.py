@@ -159,6 +159,8 @@ class Section:
     def build(self, cls: type[T], **given: Any) -> T:
         """A dataclass from this mapping: one key per field not in `given`, unknown keys refused."""
         fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # T is a dataclass by contract
+        self.known.update(fields)
+        self.close()
         values = dict(given)
         for name, field in fields.items():
             if name in given:
@@ -167,7 +169,6 @@ class Section:
             value = self.take(name, str(field.type), ... if required else _ABSENT)
             if value is not _ABSENT:
                 values[name] = value
-        self.close()
         try:
             return cls(**values)
         except InputError as error:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .. import InputError
 from ..sheets import Section, read_yaml
 from .ffn import Dense, Experts
 from .mixers import Attention, CrossAttention, LatentAttention, LinearAttention, Recurrent, StateSpace
@@ -62,7 +63,10 @@ def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
     if not model.source.strip():
         raise sheet.error("'source' is empty; a sheet says where its figures come from", "source")
     if model.weights:
-        find_recipe(model.weights)
+        try:
+            find_recipe(model.weights)
+        except InputError as error:
+            raise sheet.error(str(error), "weights") from None
     return model
 
 

@@ -1,0 +1,81 @@
+"""What every test may use: the command line in this process, the shared facts where they are."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+def run_command(*args: str, stdin: str | bytes | None = None) -> Result:
+    """`infercost ARGS` in this process: exit code, standard output, standard error."""
+    from infercost.cli.app import main
+
+    out, err = io.StringIO(), io.StringIO()
+    given = stdin.encode() if isinstance(stdin, str) else stdin or b""
+    old = sys.argv, sys.stdin
+    sys.argv, sys.stdin = ["infercost", *args], io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")
+    code: Any = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as leaving:
+        code = leaving.code or 0
+    finally:
+        sys.argv, sys.stdin = old
+        gc.unfreeze()
+        gc.enable()
+    return Result(int(code), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., Result]:
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[..., Any]:
+    """The JSON of `infercost ARGS`."""
+
+    def asked(*args: str, stdin: str | None = None) -> Any:
+        return run_command(*args, "--json", stdin=stdin).json
+
+    return asked
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of shared facts; tests that hold our vendored figures to it skip without it."""
+    if not SHARED.is_dir():
+        pytest.skip("../shared is not there: figures are not held to their source here")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal, colour or defaults from the machine that runs the tests."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "INFERCOST_MODEL", "INFERCOST_GPU", "INFERCOST_RIDGE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("_TYPER_FORCE_DISABLE_TERMINAL", "1")
+    monkeypatch.setenv("TERMINAL_WIDTH", "100")
