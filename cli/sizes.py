@@ -8,7 +8,7 @@ import re
 from .. import InputError
 from ..costmodel.limits import MAX_TOKENS
 
-_COUNT = re.compile(r"(\d{1,18})(?:\.(\d{1,6}))?\s*(k|m)?i?", re.IGNORECASE)
+_COUNT = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?\s*(?:(k|m)i?)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 MAX_POINTS = 10_000
 

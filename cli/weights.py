@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from .. import InputError
+from ..costmodel.step import Run
 from ..costmodel.textbook import MEASURED_GIB
 from ..costmodel.weights import WeightBill, nominal_bytes, weight_bill
 from ..models.recipes import Recipe, default_recipe, find_recipe
@@ -75,6 +76,7 @@ def weights(
     if params is not None or bits is not None:
         emit(_nominal(params, bits, model), sink)
         return
+    Run(skew=skew)  # refuses a skew that is none
     chosen = models(model, WhatIf(layers, heads, kv_heads, head_dim), "weights")
     batches = token_list(batch, "--batch")
     names = [None] if weights is None else words(weights, "--weights")

@@ -1,0 +1,149 @@
+"""Bad input gives one clear line and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+LLAMA = ("--model", "llama-7b")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("kv",), "kv needs --model"),
+        (("kv", *LLAMA), "kv needs --seq"),
+        (("kv", "--model", "llama7b", "--seq", "1"), "did you mean llama-7b"),
+        (("kv", "--model", "", "--seq", "1"), "needs --model"),
+        (("kv", "--model", "llama-7b,", "--seq", "1"), "has an empty part"),
+        (("kv", *LLAMA, "--seq", "0"), "--seq '0' must be between 1 and"),
+        (("kv", *LLAMA, "--seq", "-5"), "--seq '-5' is not a token count"),
+        (("kv", *LLAMA, "--seq", "1e99"), "--seq '1e99' is not a token count"),
+        (("kv", *LLAMA, "--seq", "32kk"), "--seq '32kk' is not a token count; give a positive count such as"),
+        (("kv", *LLAMA, "--seq", "nan"), "is not a token count"),
+        (("kv", *LLAMA, "--seq", "0x10"), "is not a token count"),
+        (("kv", *LLAMA, "--seq", "9" * 17), "must be between 1 and"),
+        (("kv", *LLAMA, "--seq", "9" * 400), "is not a token count"),
+        (("kv", *LLAMA, "--seq", "1.0001k"), "not a whole number of tokens"),
+        (("kv", *LLAMA, "--seq", "١٢"), "is not a token count"),
+        (("kv", *LLAMA, "--seq", "1", "--batch", "0"), "--batch '0'"),
+        (("kv", *LLAMA, "--seq", "1", "--kv", "fp99"), "unknown number format 'fp99'"),
+        (("kv", *LLAMA, "--seq", "1", "--kv-heads", "5"), "kv_heads must divide heads"),
+        (("kv", *LLAMA, "--seq", "1", "--kv-heads", "0"), "--kv-heads must be at least 1"),
+        (("kv", *LLAMA, "--seq", "1", "--layers", "-3"), "--layers must be at least 1"),
+        (("kv", *LLAMA, "--seq", "1", "--layers", "99999"), "layers must be between 1 and 4096"),
+        (("kv", *LLAMA, "--seq", "1", "--head-dim", "99999999999"), "head_dim must be between 1"),
+        (("kv", *LLAMA, "--seq", "1", "--head-dim", "big"), "'big' is not a valid int"),
+        (("kv", *LLAMA, "--seq", "1", "--encoder-seq", "5"), "llama-7b has no encoder"),
+        (("kv", *LLAMA, "--seq", "1", "--alloc", "buddy"), "--alloc is one of paged, static, concat"),
+        (("kv", *LLAMA, "--seq", "100", "--max-len", "50"), "--max-len 50 is shorter than the 100 tokens"),
+        (("kv", *LLAMA, "--prompt", "5"), "--prompt and --gen come together"),
+        (("kv", *LLAMA, "--seq", "5", "--prompt", "5", "--gen", "5"), "not both"),
+        (("kv", "--model", "mamba2-2.7b", "--seq", "1", "--window", "8"), "no plain attention layer"),
+        (("kv", *LLAMA, "--seq", "1", "--json", "--csv"), "two formats at once"),
+        (("kv", *LLAMA, "--seq", "1", "--json", "--quiet"), "--quiet prints the one number"),
+        (("kv", *LLAMA, "--seq", "1", "--format", "yaml"), "--format is one of table, json, csv, md"),
+        (("kv", *LLAMA, "--sequence", "1"), "No such option: --sequence"),
+        (("kv", *LLAMA, "--seq"), "'--seq' requires an argument"),
+        (("kv", *LLAMA, "extra"), "unexpected extra argument"),
+        (("kvv",), "Did you mean 'kv'"),
+        (("weights",), "weights needs --model"),
+        (("weights", *LLAMA, "--weights", "q4_k_x"), "did you mean"),
+        (("weights", "--params", "7e9"), "--params and --bits come together"),
+        (("weights", "--params", "x", "--bits", "4"), "--params 'x' is not a number"),
+        (("weights", "--params", "7e99", "--bits", "4"), "--params '7e99' is not a number"),
+        (("weights", "--params", "7e9", "--bits", "0"), "--bits '0' is not a number"),
+        (("weights", "--params", "7e9", "--bits", "4", *LLAMA), "not both"),
+        (("weights", *LLAMA, "--skew", "-1"), "skew is a Zipf exponent"),
+        (("kv", *LLAMA, "--seq", "5i"), "is not a token count"),
+        (("weights", "--model", "gpt2", "--accounting", "textbook"), "holds Table 9.3"),
+        (("ops", *LLAMA), "ops needs --seq"),
+        (("ops", *LLAMA, "--seq", "1", "--gpu", "b1000"), "unknown GPU 'b1000'"),
+        (("ops", *LLAMA, "--seq", "1", "--phase", "warmup"), "--phase is one of"),
+        (("ops", *LLAMA, "--seq", "1", "--attention", "flesh"), "did you mean flash"),
+        (("ops", *LLAMA, "--seq", "1", "--skew", "99"), "skew is a Zipf exponent"),
+        (("ops", *LLAMA, "--seq", "1", "--skew", "nan"), "skew is a Zipf exponent"),
+        (("ops", "--model", "llama-3-8b", "--seq", "1", "--accounting", "textbook"), "multi-head attention"),
+        (("ops", *LLAMA, "--seq", "1", "--accounting", "textbook", "--quiet"), "no one number"),
+        (("roofline", "--gpu", ""), "has an empty part"),
+        (("roofline", "--gpu", "a100", "--dtype", "fp8"), "has no fp8 peak; it has fp32"),
+        (("roofline", "--gpu", "a100", "--seq", "5"), "add --model"),
+        (("roofline", "--gpu", "a100", "--ridge", "mine"), "--ridge is one of textbook, datasheet"),
+        (("roofline", "--gpu", "a100", *LLAMA), "needs --seq"),
+        (("models", "show", "nope"), "unknown model 'nope'"),
+        (("models", "show"), "Missing argument"),
+        (("models", "lint", "/no/such/sheet.yaml"), "No such file"),
+        (("models", "prune"), "No such command 'prune'"),
+        (("gpus", "show", "nope"), "unknown GPU 'nope'"),
+    ],
+)
+def test_one_clear_line(args: tuple[str, ...], said: str, run: Run) -> None:
+    result = run(*args)
+    assert result.code == 2, (result.out, result.err)
+    assert result.out == ""
+    assert result.err.startswith("infercost: ")
+    assert result.err.count("\n") == 1
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_hostile_sheet_names_file_and_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: x\nsource: y\nhidden: 8\nvocab: 9\nlayers: 1\nlayer:\n  dense: {widht: 3}\n", encoding="utf-8")
+    result = run("kv", "--model", str(path), "--seq", "1")
+    assert result.code == 2
+    assert result.err == f"infercost: {path}:7: layer.dense: unknown key 'widht'; did you mean width?\n"
+
+
+@pytest.mark.parametrize("where", ["name", "title", "notes", "source"])
+def test_control_characters_never_reach_the_terminal(where: str, run: Run) -> None:
+    """Not from a sheet, not from an argument quoted back in an error."""
+    fields = {"name": "x", "title": "X", "notes": "n", "source": "s"}
+    fields[where] = "a\\e[31m\\u202eb\\a"
+    head = "".join(f'{key}: "{value}"\n' for key, value in fields.items())
+    body = "hidden: 8\nvocab: 9\nlayers: 1\nlayer: {dense: {width: 3}}\n"
+    for command in (("kv", "--seq", "1", "--model", "-"), ("models", "show", "-"), ("weights", "--model", "-")):
+        result = run(*command, stdin=head + body)
+        assert result.code == 2
+        assert "control characters" in result.err
+        assert not any(ch in result.out + result.err for ch in "\x1b\x07\u202e")
+
+
+def test_control_characters_in_arguments_are_shown_not_obeyed(run: Run) -> None:
+    for args in (("kv", "--model", "\x1b[31mred\u202e", "--seq", "1"), ("kv", *LLAMA, "--seq", "\x1b[2J"), ("\x1b[31m",)):
+        result = run(*args)
+        assert result.code == 2
+        assert "\x1b" not in result.err
+        assert "\u202e" not in result.err
+
+
+def test_standard_input(run: Run) -> None:
+    assert run("kv", "--model", "-", "--seq", "1", stdin="").code == 2
+    assert run("kv", "--model", "-", "--seq", "1", stdin=b"\xff\xfe").code == 2
+    assert run("kv", "--model", "-", "--seq", "1", stdin=b"#" * 11_000_000).code == 2
+
+
+def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import infercost.cli.kv as command
+
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "models", interrupt)
+    assert run("kv", *LLAMA, "--seq", "1").code == 130
+
+
+def test_the_unexpected_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import infercost.cli.kv as command
+
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError("no\nluck")
+
+    monkeypatch.setattr(command, "models", fail)
+    result = run("kv", *LLAMA, "--seq", "1")
+    assert result.code == 1
+    assert result.err == "infercost: unexpected error: ZeroDivisionError: no luck (INFERCOST_TRACEBACK=1 shows more)\n"

@@ -1,0 +1,45 @@
+"""`kv` on every sheet, and `ops` on every sheet x three GPUs, run without error and make sense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infercost.models.catalogue import model_names
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
+    cache = ask("kv", "--model", model, "--seq", "1k", "--batch", "2")
+    assert cache["logical_bytes"] > 0
+    for gpu in ("a100", "b200", "apple-m3-max"):
+        document = ask("ops", "--model", model, "--seq", "1k", "--batch", "2", "--gpu", gpu)
+        assert len(document["ops"]) > 5
+        for op in document["ops"]:
+            numbers = (op["matmul_flops"], op["vector_flops"], op["bytes"], op["floor_s"])
+            assert all(math.isfinite(n) and n >= 0 for n in numbers)
+        step = document["totals"]["decode"]
+        assert 0 < step["bound_s"] <= step["floor_s"] < 10
+        read = ask("weights", "--model", model, "--batch", "2")["read_bytes_per_step"]
+        assert step["bytes_by_class"]["weights"] >= read * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("gpu", ["gaudi3", "tpu-v7", "groq-lpu-v1", "cpu-epyc-9654", "cpu-generic-2ch", "mi250x"])
+def test_unusual_parts(gpu: str, ask: Callable[..., Any], run: Callable[..., Any]) -> None:
+    """Parts without fp16, without an fp32 figure, without a memory of their own."""
+    document = ask("ops", "--model", "llama-7b", "--seq", "128", "--gpu", gpu)
+    assert document["totals"]["prefill"]["floor_s"] > 0
+    assert ask("roofline", "--gpu", gpu)["ridge"]["headline"] > 0
+    assert run("gpus", "show", gpu).code == 0
+
+
+@pytest.mark.parametrize("fusion", ["none", "engine", "ideal"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_every_way_of_running(fusion: str, attention: str, ask: Callable[..., Any]) -> None:
+    args = ("--fusion", fusion, "--attention", attention, "--mla", "expanded", "--skew", "1", "--all-logits")
+    for model in ("deepseek-v3", "qwen3-next-80b-a3b", "whisper-large-v3"):
+        document = ask("ops", "--model", model, "--seq", "64", "--full-attention", *args)
+        assert document["totals"]["decode"]["bound_s"] <= document["totals"]["decode"]["floor_s"]

@@ -1,0 +1,260 @@
+"""Formats, files, streams and the JSON contract, command by command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+KV = ("kv", "--model", "llama-7b", "--seq", "4k")
+COMMANDS = {
+    "kv": KV,
+    "weights": ("weights", "--model", "mixtral-8x7b"),
+    "ops": ("ops", "--model", "llama-7b", "--seq", "1k"),
+    "roofline": ("roofline", "--gpu", "h100", "--model", "llama-7b", "--seq", "1k"),
+    "models": ("models",),
+    "gpus": ("gpus",),
+}
+CONTRACT = {
+    "kv": {"logical_bytes", "bytes_per_token", "state_bytes", "groups"},
+    "weights": {"parameters", "active_parameters", "weight_bytes", "read_bytes_per_step", "components"},
+    "ops": {"ops", "totals"},
+    "roofline": {"gpu", "dtype", "peak_flops_per_s", "bandwidth_bytes_per_s", "ridge", "ops", "measured"},
+    "models": {"models"},
+    "gpus": {"gpus"},
+}
+OP_KEYS = {
+    *("phase", "name", "work", "count", "matmul_flops", "vector_flops", "bytes", "bytes_by_class"),
+    *("intensity", "verdict", "floor_s", "expected_s"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_contract(command: str, run: Run) -> None:
+    """Every document says what it is, what was asked, by which conventions and from which sources."""
+    document = run(*COMMANDS[command], "--json").json
+    assert document["schema"] == f"infercost.{command}/1"
+    assert {"schema", "inputs", "conventions", "sources"} | CONTRACT[command] <= set(document)
+    assert json.loads(json.dumps(document)) == document
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_format(command: str, run: Run) -> None:
+    plain = run(*COMMANDS[command])
+    assert plain.code == 0
+    assert plain.err == ""
+    assert "\x1b" not in plain.out
+    rows = list(csv.DictReader(io.StringIO(run(*COMMANDS[command], "--csv").out)))
+    assert rows
+    assert None not in rows[0]
+    markdown = run(*COMMANDS[command], "--format", "md").out
+    assert markdown.startswith("**")
+    assert run(*COMMANDS[command], "--format", "json").json == run(*COMMANDS[command], "--json").json
+
+
+def test_ops_document(run: Run) -> None:
+    document = run(*COMMANDS["ops"], "--json").json
+    assert {op["phase"] for op in document["ops"]} == {"prefill", "decode"} == set(document["totals"])
+    for op in document["ops"]:
+        assert set(op) == OP_KEYS
+        assert op["expected_s"] is None, "nothing is made up before there is a calibration"
+        assert op["bytes"] == sum(op["bytes_by_class"].values())
+        assert (op["intensity"] is None) == (op["bytes"] == 0)
+    for phase, total in document["totals"].items():
+        mine = [op for op in document["ops"] if op["phase"] == phase]
+        for key in ("matmul_flops", "vector_flops", "bytes"):
+            assert total[key] == sum(op[key] for op in mine)
+        assert total["floor_s"] == pytest.approx(sum(op["floor_s"] for op in mine))
+        assert total["bound_s"] <= total["floor_s"]
+        assert total["expected_s"] is None
+
+
+def test_roofline_document(run: Run) -> None:
+    document = run("roofline", "--gpu", "a100", "--json").json
+    assert document["ridge"]["headline"] == document["ridge"]["textbook"]
+    assert document["ridge"]["calibrated"] is None
+    swapped = run("roofline", "--gpu", "a100", "--ridge", "datasheet", "--json").json
+    assert swapped["ridge"]["headline"] == document["ridge"]["datasheet"]
+    assert document["ops"] == document["measured"] == []
+
+
+def test_ridge_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERCOST_RIDGE", "datasheet")
+    assert run("roofline", "--gpu", "a100").out.startswith("ridge 153.0 FLOP/byte (datasheet")
+    assert run("roofline", "--gpu", "a100", "--ridge", "textbook").out.startswith("ridge 142.5")
+
+
+def test_headline(run: Run) -> None:
+    first = run("roofline", "--gpu", "a100").out.splitlines()[0]
+    assert first == "ridge 142.5 FLOP/byte (textbook, GB = 2^30) · 153.0 (datasheet, GB = 10^9)"
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        (("kv", "--model", "llama-7b", "--seq", "32k"), "17179869184"),
+        (("kv", "--model", "llama-3-70b", "--seq", "4096", "--batch", "16"), "21474836480"),
+        (("weights", "--model", "llama-7b", "--weights", "fp16"), "13476831232"),
+        (("weights", "--params", "7e9", "--bits", "16"), "14000000000"),
+        (("kv", "--model", "llama-7b", "--seq", "2k,8k,32k"), "1073741824\n4294967296\n17179869184"),
+    ],
+)
+def test_quiet_prints_the_one_number(args: tuple[str, ...], wanted: str, run: Run) -> None:
+    result = run(*args, "--quiet")
+    assert (result.code, result.out, result.err) == (0, wanted + "\n", "")
+
+
+def test_quiet_of_ops_and_roofline(run: Run) -> None:
+    document = run(*COMMANDS["ops"], "--json").json
+    floor = float(run(*COMMANDS["ops"], "-q").out)
+    assert floor == pytest.approx(sum(total["floor_s"] for total in document["totals"].values()))
+    assert float(run("roofline", "--gpu", "a100", "-q").out) == pytest.approx(142.5074, rel=1e-6)
+    assert run("models", "--quiet").code == 2
+
+
+def test_lists_make_points(run: Run) -> None:
+    document = run("kv", "--model", "llama-7b,gemma-3-27b", "--seq", "1k,2k", "--kv", "fp16,fp8", "--json").json
+    assert len(document["points"]) == 8
+    assert "logical_bytes" not in document
+    for point in document["points"]:
+        assert {"model", "seq", "batch", "kv"} <= set(point["inputs"])
+        assert CONTRACT["kv"] <= set(point)
+    single = run("kv", "--model", "llama-7b", "--seq", "2k", "--json").json
+    assert single["inputs"]["seq"] == 2048
+    assert single["logical_bytes"] == document["points"][2]["logical_bytes"]
+
+
+def test_more_lists(run: Run) -> None:
+    assert len(run("ops", "--model", "llama-7b", "--seq", "1k,2k", "--gpu", "a100,h100", "--json").json["points"]) == 4
+    assert len(run("roofline", "--gpu", "a100,h100,tpu-v5e", "--json").json["points"]) == 3
+    compared = run("weights", "--model", "llama-7b", "--weights", "fp16,bnb-nf4", "--json").json["points"]
+    assert compared[1]["saved_fraction"] == pytest.approx(0.691, abs=5e-4)
+
+
+def test_too_many_points(run: Run) -> None:
+    many = ",".join(str(n) for n in range(1, 200))
+    result = run("kv", "--model", "llama-7b", "--seq", many, "--batch", many)
+    assert result.code == 2
+    assert "39,601 points are more than 10,000" in result.err
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "md", "txt"])
+def test_output_files(suffix: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"kv.{suffix}"
+    result = run(*KV, "--output", str(path))
+    assert (result.code, result.out) == (0, "")
+    text = path.read_text(encoding="utf-8")
+    wanted = {"json": "{", "csv": "model,", "md": "**", "txt": "2.00 GiB"}[suffix]
+    assert text.startswith(wanted)
+    assert list(tmp_path.iterdir()) == [path], "nothing half-written beside it"
+    assert stat.S_IMODE(path.stat().st_mode) & 0o111 == 0
+
+
+def test_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "such" / "kv.json", tmp_path):
+        suffix = ["--format", "json"]
+        result = run(*KV, *suffix, "--output", str(path))
+        assert result.code == 2
+        assert result.err.startswith(f"infercost: cannot write {path}")
+    assert run(*KV, "--output", "kv.xlsx").code == 2
+    assert run(*KV, "--output", "a\0b.json").code == 2
+
+
+def test_assertions(run: Run) -> None:
+    assert run(*KV, "--assert", "logical_bytes < 3e9", "--assert", "groups[0].layers == 32").code == 0
+    failed = run(*KV, "--assert", "logical_bytes < 1e9")
+    assert failed.code == 1
+    assert failed.err == "infercost: assertion failed: logical_bytes < 1e9, but it is 2147483648\n"
+    assert run(*COMMANDS["ops"], "--assert", "totals.decode.floor_s < 1").code == 0
+    assert run(*COMMANDS["ops"], "--assert", "ops.qkv.count == 32").code == 0
+    sweep = run("kv", "--model", "llama-7b", "--seq", "1k,64k", "--assert", "logical_bytes < 2e9")
+    assert sweep.code == 1, "the condition is on every point"
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("logical_byts < 1", "did you mean logical_bytes"),
+        ("logical_bytes", "is not 'key comparison value'"),
+        ("logical_bytes << 1", "cannot compare"),
+        ("groups[9].bytes < 1", "there is no '9'"),
+        ("groups < 1", "cannot compare"),
+        ("logical_bytes < many", "cannot compare"),
+        ("__class__ == 1", "there is no '__class__'"),
+    ],
+)
+def test_bad_assertions(condition: str, said: str, run: Run) -> None:
+    result = run(*KV, "--assert", condition)
+    assert result.code == 2
+    assert said in result.err
+
+
+def infercost(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "infercost", *args], capture_output=True, text=True, check=False, **more
+    )
+
+
+def test_a_closed_pipe_and_a_full_disk() -> None:
+    """`| head -0` is no error; a full disk is one line and exit 1. Never a traceback."""
+    command = f"{sys.executable} -m infercost gpus --json | head -c 10"
+    piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert piped.stderr == ""
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full is not there")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "infercost", *KV], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 1
+    assert result.stderr == "infercost: cannot write the output: No space left on device\n"
+
+
+def test_no_locale() -> None:
+    """Where the terminal cannot show a character, another stands for it."""
+    env = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    result = infercost("roofline", "--gpu", "a100", env=env)
+    assert result.returncode == 0
+    assert result.stdout.startswith("ridge 142.5")
+
+
+def test_colour_only_where_wanted() -> None:
+    """Tables on a terminal (or FORCE_COLOR), no colour with NO_COLOR."""
+    forced = infercost(*KV, env={**os.environ, "FORCE_COLOR": "1"})
+    assert "\x1b[1m" in forced.stdout
+    plain = infercost(*KV, env={**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"})
+    assert "\x1b[3" not in plain.stdout
+    assert "2.00 GiB" in plain.stdout
+
+
+def test_python_dash_m_and_version() -> None:
+    from infercost import __version__
+
+    assert infercost("--version").stdout == f"infercost {__version__}\n"
+
+
+def test_help_has_examples_first(run: Run) -> None:
+    for command in COMMANDS:
+        text = run(command, "--help").out
+        assert text.index(f"infercost {command}") < text.index("Options:")
+    assert run("-h").code == 0
+    bare = run()
+    assert bare.code == 2
+    assert "Commands:" in bare.err
+
+
+def test_completion_offers_names() -> None:
+    env = {**os.environ, "_INFERCOST_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    for words, wanted in (("infercost kv --model llama-2", "llama-2-7b"), ("infercost roofline --gpu a10", "a100-40g-sxm")):
+        result = infercost(env={**env, "COMP_WORDS": words})
+        assert wanted in result.stdout.split(), result.stderr
