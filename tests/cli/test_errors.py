@@ -93,7 +93,9 @@ def test_one_clear_line(args: tuple[str, ...], said: str, run: Run) -> None:
 
 def test_a_hostile_sheet_names_file_and_line(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("name: x\nsource: y\nhidden: 8\nvocab: 9\nlayers: 1\nlayer:\n  dense: {widht: 3}\n", encoding="utf-8")
+    path.write_text(
+        "name: x\nsource: y\nhidden: 8\nvocab: 9\nlayers: 1\nlayer:\n  dense: {widht: 3}\n", encoding="utf-8"
+    )
     result = run("kv", "--model", str(path), "--seq", "1")
     assert result.code == 2
     assert result.err == f"infercost: {path}:7: layer.dense: unknown key 'widht'; did you mean width?\n"
@@ -106,7 +108,11 @@ def test_control_characters_never_reach_the_terminal(where: str, run: Run) -> No
     fields[where] = "a\\e[31m\\u202eb\\a"
     head = "".join(f'{key}: "{value}"\n' for key, value in fields.items())
     body = "hidden: 8\nvocab: 9\nlayers: 1\nlayer: {dense: {width: 3}}\n"
-    for command in (("kv", "--seq", "1", "--model", "-"), ("models", "show", "-"), ("weights", "--model", "-")):
+    for command in (
+        ("kv", "--seq", "1", "--model", "-"),
+        ("models", "show", "-"),
+        ("weights", "--model", "-"),
+    ):
         result = run(*command, stdin=head + body)
         assert result.code == 2
         assert "control characters" in result.err
@@ -114,7 +120,11 @@ def test_control_characters_never_reach_the_terminal(where: str, run: Run) -> No
 
 
 def test_control_characters_in_arguments_are_shown_not_obeyed(run: Run) -> None:
-    for args in (("kv", "--model", "\x1b[31mred\u202e", "--seq", "1"), ("kv", *LLAMA, "--seq", "\x1b[2J"), ("\x1b[31m",)):
+    for args in (
+        ("kv", "--model", "\x1b[31mred\u202e", "--seq", "1"),
+        ("kv", *LLAMA, "--seq", "\x1b[2J"),
+        ("\x1b[31m",),
+    ):
         result = run(*args)
         assert result.code == 2
         assert "\x1b" not in result.err
@@ -146,4 +156,7 @@ def test_the_unexpected_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(command, "models", fail)
     result = run("kv", *LLAMA, "--seq", "1")
     assert result.code == 1
-    assert result.err == "infercost: unexpected error: ZeroDivisionError: no luck (INFERCOST_TRACEBACK=1 shows more)\n"
+    assert (
+        result.err
+        == "infercost: unexpected error: ZeroDivisionError: no luck (INFERCOST_TRACEBACK=1 shows more)\n"
+    )

@@ -27,7 +27,9 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
         assert step["bytes_by_class"]["weights"] >= read * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("gpu", ["gaudi3", "tpu-v7", "groq-lpu-v1", "cpu-epyc-9654", "cpu-generic-2ch", "mi250x"])
+@pytest.mark.parametrize(
+    "gpu", ["gaudi3", "tpu-v7", "groq-lpu-v1", "cpu-epyc-9654", "cpu-generic-2ch", "mi250x"]
+)
 def test_unusual_parts(gpu: str, ask: Callable[..., Any], run: Callable[..., Any]) -> None:
     """Parts without fp16, without an fp32 figure, without a memory of their own."""
     document = ask("ops", "--model", "llama-7b", "--seq", "128", "--gpu", gpu)

@@ -212,7 +212,7 @@ ENTRIES: dict[str, tuple[Any, float, Callable[[Ask], Any]]] = {
 }
 
 SAID_IN_WORDS = {
-    "kv.formula": "`costmodel.kv.row_bytes`; with batch and per-layer exceptions in tests/costmodel/test_kv.py",
+    "kv.formula": "`costmodel.kv.row_bytes`; batch and per-layer exceptions in tests/costmodel/test_kv.py",
     "gqa.which_models": "test_which_llama_2_shares_heads",
     "gqa.flops": "test_gqa_leaves_score_flops_alone",
     "int.matmul": "property in tests/costmodel/test_op.py",

@@ -123,7 +123,9 @@ def test_quiet_of_ops_and_roofline(run: Run) -> None:
 
 
 def test_lists_make_points(run: Run) -> None:
-    document = run("kv", "--model", "llama-7b,gemma-3-27b", "--seq", "1k,2k", "--kv", "fp16,fp8", "--json").json
+    document = run(
+        "kv", "--model", "llama-7b,gemma-3-27b", "--seq", "1k,2k", "--kv", "fp16,fp8", "--json"
+    ).json
     assert len(document["points"]) == 8
     assert "logical_bytes" not in document
     for point in document["points"]:
@@ -135,7 +137,12 @@ def test_lists_make_points(run: Run) -> None:
 
 
 def test_more_lists(run: Run) -> None:
-    assert len(run("ops", "--model", "llama-7b", "--seq", "1k,2k", "--gpu", "a100,h100", "--json").json["points"]) == 4
+    assert (
+        len(
+            run("ops", "--model", "llama-7b", "--seq", "1k,2k", "--gpu", "a100,h100", "--json").json["points"]
+        )
+        == 4
+    )
     assert len(run("roofline", "--gpu", "a100,h100,tpu-v5e", "--json").json["points"]) == 3
     compared = run("weights", "--model", "llama-7b", "--weights", "fp16,bnb-nf4", "--json").json["points"]
     assert compared[1]["saved_fraction"] == pytest.approx(0.691, abs=5e-4)
@@ -214,7 +221,11 @@ def test_a_closed_pipe_and_a_full_disk() -> None:
         pytest.skip("/dev/full is not there")
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run(
-            [sys.executable, "-m", "infercost", *KV], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "infercost", *KV],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert result.returncode == 1
     assert result.stderr == "infercost: cannot write the output: No space left on device\n"
@@ -255,6 +266,9 @@ def test_help_has_examples_first(run: Run) -> None:
 
 def test_completion_offers_names() -> None:
     env = {**os.environ, "_INFERCOST_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
-    for words, wanted in (("infercost kv --model llama-2", "llama-2-7b"), ("infercost roofline --gpu a10", "a100-40g-sxm")):
+    for words, wanted in (
+        ("infercost kv --model llama-2", "llama-2-7b"),
+        ("infercost roofline --gpu a10", "a100-40g-sxm"),
+    ):
         result = infercost(env={**env, "COMP_WORDS": words})
         assert wanted in result.stdout.split(), result.stderr

@@ -39,7 +39,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda c: "-".join(c))
 def test_reference_answers(column: tuple[str, str, str, str], ask: Ask) -> None:
-    model, gpu, seq, batch = column
+    model, _, seq, batch = column
     kv, weights, causal, full, decode, bound_ms, intensity = COLUMNS[column]
     assert ask("kv", "--model", model, "--seq", seq, "--batch", batch)["logical_bytes"] == kv
     assert ask("weights", "--model", model)["weight_bytes"] == weights
@@ -55,8 +55,12 @@ def test_reference_answers(column: tuple[str, str, str, str], ask: Ask) -> None:
 
 
 def test_prefill_compute_floors(ask: Ask) -> None:
-    assert total(ask, "llama-2-7b", "a100", "1024", "8", "prefill")["bound_s"] == pytest.approx(0.3471, abs=5e-5)
-    assert total(ask, "llama-2-7b", "a100", "32768", "1", "prefill")["bound_s"] == pytest.approx(2.2625, abs=5e-5)
+    assert total(ask, "llama-2-7b", "a100", "1024", "8", "prefill")["bound_s"] == pytest.approx(
+        0.3471, abs=5e-5
+    )
+    assert total(ask, "llama-2-7b", "a100", "32768", "1", "prefill")["bound_s"] == pytest.approx(
+        2.2625, abs=5e-5
+    )
     whole = total(ask, "llama-3-70b", "h100", "4096", "16", "prefill")["bound_s"]
     assert whole / 4 == pytest.approx(2.3560, abs=5e-5), "over four GPUs"
 
@@ -92,7 +96,9 @@ def test_w4_a_bare_name_says_which_part(run: Callable[..., Any], ask: Ask) -> No
 
 
 def test_w5_times_use_decimal_bandwidth(ask: Ask) -> None:
-    assert total(ask, "llama-2-7b", "a100", "1024", "8", "decode")["bound_s"] * 1e3 == pytest.approx(8.587, abs=5e-4)
+    assert total(ask, "llama-2-7b", "a100", "1024", "8", "decode")["bound_s"] * 1e3 == pytest.approx(
+        8.587, abs=5e-4
+    )
 
 
 def test_w6_a_batch_reads_more_than_top_k_experts(ask: Ask) -> None:
@@ -113,22 +119,25 @@ def test_w7_an_embedding_is_a_lookup_and_logits_are_of_the_last_token(ask: Ask) 
 
 
 def test_w9_no_hidden_beams_and_dense_peaks(ask: Ask) -> None:
-    assert op(ask, "qkv", "llama-2-7b", "a100", "1024", "8", "decode")["matmul_flops"] == 32 * 2 * 8 * 4096 * 12288
+    assert (
+        op(ask, "qkv", "llama-2-7b", "a100", "1024", "8", "decode")["matmul_flops"]
+        == 32 * 2 * 8 * 4096 * 12288
+    )
     for gpu in ("gh200-96g", "gb200", "b100", "h100"):
         dense = {"gh200-96g": 989.4e12, "gb200": 2500e12, "b100": 1750e12, "h100": 989.4e12}[gpu]
         assert ask("gpus", "show", gpu)["peaks_flops_per_s"]["fp16"] == pytest.approx(dense)
 
 
 def test_w10_a_step_writes_one_token_and_attends_to_its_context(ask: Ask) -> None:
-    assert op(ask, "kv_append", "llama-2-7b", "a100", "32768", "1", "decode")["bytes_by_class"]["kv"] == 524288
+    assert (
+        op(ask, "kv_append", "llama-2-7b", "a100", "32768", "1", "decode")["bytes_by_class"]["kv"] == 524288
+    )
     step = total(ask, "llama-2-7b", "a100", "32768", "1", "decode")
     assert step["bytes_by_class"]["kv"] == 17179869184 + 524288
     assert step["matmul_flops"] == pytest.approx(3.0394e10, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("model", "parameters"), [("llama-2-7b", 6738415616), ("llama-3-70b", 70553706496)]
-)
+@pytest.mark.parametrize(("model", "parameters"), [("llama-2-7b", 6738415616), ("llama-3-70b", 70553706496)])
 def test_w11_untied_tables_count_twice_and_mlps_are_gated(model: str, parameters: int, ask: Ask) -> None:
     assert ask("weights", "--model", model)["parameters"] == parameters
 

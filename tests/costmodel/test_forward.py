@@ -171,7 +171,9 @@ def test_totals_are_sums_and_bounds_are_in_order(
     """Sum of ops = totals; bound <= floor(ideal) <= floor(engine) <= floor(none)."""
     model, device = load_model(name), load_gpu(gpu)
     positions = 20 if model.encoder else 0
-    step = prefill(batch, tokens, encoder=positions) if phase == "prefill" else decode(batch, tokens, positions)
+    step = (
+        prefill(batch, tokens, encoder=positions) if phase == "prefill" else decode(batch, tokens, positions)
+    )
     floors = []
     for fusion in ("ideal", "engine", "none"):
         plan = Plan(model, step, Run(attention=attention, fusion=fusion))

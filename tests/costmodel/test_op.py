@@ -47,7 +47,13 @@ def test_pointwise_bytes_are_whole() -> None:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("all_reduce", 2 * 7 / 8), ("all_gather", 7 / 8), ("reduce_scatter", 7 / 8), ("all_to_all", 7 / 8), ("send", 1)],
+    [
+        ("all_reduce", 2 * 7 / 8),
+        ("all_gather", 7 / 8),
+        ("reduce_scatter", 7 / 8),
+        ("all_to_all", 7 / 8),
+        ("send", 1),
+    ],
 )
 def test_wire_bytes(name: str, share: float) -> None:
     assert Collective(name, 1000, 8).wire_bytes == 1000 * share

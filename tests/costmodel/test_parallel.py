@@ -45,7 +45,9 @@ def test_pipeline_stages_hold_all_layers() -> None:
     assert link_ops(plan, Parallel(pp=4))[-1].work.kind == "collective"
 
 
-@pytest.mark.parametrize("name", ["jamba-v0.1", "mamba2-2.7b", "qwen3-next-80b-a3b", "gpt-oss-20b", "whisper-large-v3"])
+@pytest.mark.parametrize(
+    "name", ["jamba-v0.1", "mamba2-2.7b", "qwen3-next-80b-a3b", "gpt-oss-20b", "whisper-large-v3"]
+)
 def test_every_mixer_shards(name: str) -> None:
     model = load_model(name)
     plan = Plan(model, decode(2, 50, 10 if model.encoder else 0))

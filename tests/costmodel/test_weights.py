@@ -54,7 +54,9 @@ def test_components_sum(name: str) -> None:
 )
 def test_gguf_mixes_to_the_printed_digit(model: str, mix: str, bits: float) -> None:
     one = load_model(model)
-    assert weight_bill(one, find_recipe(mix)).weight_bytes * 8 / one.parameters == pytest.approx(bits, abs=6e-5)
+    assert weight_bill(one, find_recipe(mix)).weight_bytes * 8 / one.parameters == pytest.approx(
+        bits, abs=6e-5
+    )
 
 
 @pytest.mark.parametrize(

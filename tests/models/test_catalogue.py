@@ -13,12 +13,35 @@ from infercost.models.catalogue import load_model, model_aliases, model_names
 from infercost.models.formats import find_format
 
 ORACLE = yaml.safe_load((Path(__file__).parent.parent / "golden" / "oracle.yaml").read_text(encoding="utf-8"))
-ASKED_FOR = """
-llama-7b llama-13b llama-65b llama-2-7b llama-2-13b llama-2-70b llama-3-8b llama-3-70b llama-3.1-405b
-mistral-7b-v0.1 mistral-7b-v0.3 mixtral-8x7b qwen2.5-7b qwen2.5-72b qwen3-32b qwen3-30b-a3b gemma-2-27b
-gemma-3-27b deepseek-v3 gpt-oss-20b gpt-oss-120b falcon-7b gpt2 jamba-v0.1 mamba2-2.7b flan-t5-xl
-whisper-large-v3
-""".split()
+ASKED_FOR = [
+    "llama-7b",
+    "llama-13b",
+    "llama-65b",
+    "llama-2-7b",
+    "llama-2-13b",
+    "llama-2-70b",
+    "llama-3-8b",
+    "llama-3-70b",
+    "llama-3.1-405b",
+    "mistral-7b-v0.1",
+    "mistral-7b-v0.3",
+    "mixtral-8x7b",
+    "qwen2.5-7b",
+    "qwen2.5-72b",
+    "qwen3-32b",
+    "qwen3-30b-a3b",
+    "gemma-2-27b",
+    "gemma-3-27b",
+    "deepseek-v3",
+    "gpt-oss-20b",
+    "gpt-oss-120b",
+    "falcon-7b",
+    "gpt2",
+    "jamba-v0.1",
+    "mamba2-2.7b",
+    "flan-t5-xl",
+    "whisper-large-v3",
+]
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -108,7 +108,9 @@ def test_bytes_never_fall_below_the_payload(name: str, rows: int, cols: int) -> 
     assert size <= fmt.matrix_bytes(rows + 1, cols)
 
 
-@given(st.sampled_from(["fp16", "fp8-block", "int4-g128", "q4_k", "nf4"]), st.integers(1, 20), st.integers(1, 20))
+@given(
+    st.sampled_from(["fp16", "fp8-block", "int4-g128", "q4_k", "nf4"]), st.integers(1, 20), st.integers(1, 20)
+)
 def test_linear_in_whole_tiles(name: str, down: int, across: int) -> None:
     fmt = find_format(name)
     tile = fmt.matrix_bytes(128, 256)

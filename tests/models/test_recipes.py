@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from infercost import InputError
+from infercost.costmodel.weights import weight_bill
 from infercost.models.catalogue import load_model
 from infercost.models.recipes import default_recipe, find_recipe, recipe_names
-from infercost.costmodel.weights import weight_bill
 
 
 def formats_by_component(model: str, recipe: str | None = None) -> dict[str, set[str]]:
@@ -73,5 +73,5 @@ def test_spellings(given: str, meant: str) -> None:
 
 
 def test_unknown_recipe_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean .*bnb-nf4"):
+    with pytest.raises(InputError, match=r"did you mean .*bnb-nf4"):
         find_recipe("bnb-nf5")

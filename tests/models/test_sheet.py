@@ -88,7 +88,11 @@ def test_patterns_repeat_and_are_cut() -> None:
         ("layer:\n", "layer:\n  conv: {x: 1}\n", "unknown key 'conv'"),
         ("layer:\n", "layers_: 3\nlayer:\n", "unknown key 'layers_'; did you mean layers"),
         ("layer:", "pattern: a b\nlayer:", "a 'pattern' needs 'kinds'"),
-        ("  attention: {heads: 4, kv_heads: 2, head_dim: 16}\n  dense: {width: 128}\n", "  norms: 1\n", "at least one of"),
+        (
+            "  attention: {heads: 4, kv_heads: 2, head_dim: 16}\n  dense: {width: 128}\n",
+            "  norms: 1\n",
+            "at least one of",
+        ),
         ("dense: {width: 128}", "experts: {count: 4, top_k: 5, width: 8}", "top_k 5 is more than count 4"),
         ("dense: {width: 128}", "cross_attention: {heads: 4, kv_heads: 4, head_dim: 4}", "no encoder"),
         ("dense: {width: 128}", "dense: 128", "expected a mapping, not the number 128"),
@@ -138,5 +142,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_model(str(binary))
     with pytest.raises(Exception, match="is a folder"):
         load_model(str(tmp_path) + "/")
-    with pytest.raises(Exception, match="cannot read .*No such file"):
+    with pytest.raises(Exception, match=r"cannot read .*No such file"):
         load_model(str(tmp_path / "absent.yaml"))
