@@ -38,7 +38,8 @@ CONVENTIONS = {
     "attention computes the full square; an embedding lookup has none",
     "logits": "of the last position only in prefill, unless --all-logits",
     "decode": "one token per sequence at a context of --seq tokens, the new one counted",
-    "bytes": "what each kernel must move, by class; experts as expected to be touched",
+    "bytes": "what each kernel must move, by class; experts as expected to be touched; activations in 16 "
+    "bit, also where the matrix units compute in 8 or 4",
     "bound_s": "max(matmul FLOPs / peak, compulsory bytes / bandwidth) of the whole step",
     "floor_s": "sum over kernels of max(matmul / peak, vector / fp32 peak, bytes / bandwidth)",
     "expected_s": "null until a kernel-time model is there: nothing is made up",

@@ -44,13 +44,13 @@ def attention_ops(b: Builder, block: Attention) -> None:
         b.pointwise("rope", tokens * heads * block.rotated, 1, 1, ROPE_FLOPS)
     k_row = block.kv_heads * b.run.kv.row_bytes(block.head_dim)
     v_row = block.kv_heads * b.run.kv.row_bytes(block.v_width)
-    if stored:
+    if stored and block.causal:
         values = tokens * block.kv_heads * (block.head_dim + block.v_width)
         b.pointwise("kv_append", values, 1, 0, 0, kv_bytes=tokens * (k_row + v_row))
     name = "attention" if block.window is None else f"attention.w{block.window}"
     for segment in b.step.segments:
         context = key_rows(segment, block.window)
-        if b.run.full_attention:
+        if b.run.full_attention or not block.causal:
             pairs = segment.new * context
         else:
             pairs = visited_pairs(segment.new, segment.past, block.window)
@@ -240,7 +240,7 @@ def _expanded_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
 
 
 def _indexer_ops(b: Builder, block: LatentAttention) -> None:
-    """The sparse indexer scores every key with a few small heads before attention."""
+    """The sparse indexer scores every key with a few small heads, and adds the heads up (v_dim 1)."""
     t = by_name(block.tensors(b.hidden))
     tokens = b.step.tokens
     b.gemm("index_q", tokens, [t["index_q"]], [])
@@ -260,7 +260,7 @@ def _indexer_ops(b: Builder, block: LatentAttention) -> None:
             block.index_heads,
             1,
             block.index_dim,
-            0,
+            1,
             row,
             b.plan.activation,
             activation_bytes=b.activation_bytes,

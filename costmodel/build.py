@@ -10,13 +10,12 @@ from ..models.tensor import Tensor
 from .op import Gemm, Number, Op, Pointwise, Work
 from .step import Plan, Step
 
-ADD_NORM_FLOPS = 5
 NORM_FLOPS = 4
 GATE_FLOPS = 5
 ACTIVATION_FLOPS = 4
 ROPE_FLOPS = 3
-"""Vector FLOPs per value: fused residual add and norm, norm alone, SiLU(g)·u, an activation alone,
-RoPE per rotated value. Source: the design's conventions; seed ledger, pre.model."""
+"""Vector FLOPs per value: a norm (5 with the residual add it is fused with), SiLU(g)·u, an activation
+alone, RoPE per rotated value. Source: the design's conventions; seed ledger, pre.model."""
 
 
 class Builder:
@@ -85,17 +84,27 @@ class Builder:
         self.add(name, work, count)
 
     def norms(self, tokens: Number, layer: Layer) -> None:
-        """The layer's norms of the hidden width, each fused with the residual add before it."""
-        if not layer.norms:
-            return
+        """The layer's norms of the hidden width: one fused with each residual add, the rest alone.
+
+        A layer adds to the residual after each block, or once for blocks side by side; Gemma's
+        sandwich norms come on top of those.
+        """
         own = self.model.norm.values(self.hidden)
         weight = [Tensor("norms", "norm", 1, own, "vector")] if own else []
         values = tokens * self.hidden
+        adds = 1 if layer.parallel else len(layer.blocks)
+        added = len(layer.blocks) if layer.parallel else 1
+        fused = min(layer.norms, adds)
         if self.run.fusion == "none":
-            self.pointwise("add", values, 2, 1, ADD_NORM_FLOPS - NORM_FLOPS, count=layer.norms)
-            self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms)
-        else:
-            self.pointwise("add_norm", values, 2, 2, ADD_NORM_FLOPS, weight, count=layer.norms)
+            if adds:
+                self.pointwise("add", values, 1 + added, 1, added, count=adds)
+            if layer.norms:
+                self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms)
+            return
+        if fused:
+            self.pointwise("add_norm", values, 1 + added, 2, NORM_FLOPS + added, weight, count=fused)
+        if layer.norms > fused:
+            self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
 
 
 def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:

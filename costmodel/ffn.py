@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..models.ffn import Dense, Experts
+from ..models.ffn import Dense, Experts, Projections
 from ..models.tensor import Tensor
+from .arith import least
 from .build import ACTIVATION_FLOPS, GATE_FLOPS, Builder, by_name
-from .op import GroupedGemm, Number, whole
+from .op import Gather, Gemm, GroupedGemm, Number, whole
 
 
 def expected_distinct(total: int, top_k: int, tokens: Number, skew: float = 0.0) -> Number:
@@ -63,6 +64,24 @@ def activation(b: Builder, values: Number, gated: bool, prefix: str = "") -> Non
         b.pointwise(f"{prefix}silu_mul", values, 2, 1, GATE_FLOPS)
 
 
+def projection_ops(b: Builder, block: Projections, tokens: Number) -> None:
+    """One GEMM a matrix; vectors are read with the first of them, or alone."""
+    t = by_name(block.tensors(b.hidden))
+    loose = [t["vectors"]] if "vectors" in t else []
+    for index, (inner, outer, copies) in enumerate(block.matrices()):
+        matrix = t[f"projection_{index}"]
+        biases = [t[name] for name in (f"projection_{index}_bias",) if name in t]
+        size = b.weight_bytes([matrix, *biases, *loose])
+        work = Gemm(tokens, inner, outer, size, b.math(matrix), b.activation_bytes, batch=copies)
+        b.add("projection", work)
+        loose = []
+    for inner, outer, copies in block.products():
+        math = b.plan.activation
+        b.add("projection", Gemm(tokens, inner, outer, 0, math, b.activation_bytes, batch=copies))
+    if loose:
+        b.add("vectors", Gather(1, 0, b.weight_bytes(loose)))
+
+
 def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
     """Router, grouped GEMMs over the expected distinct experts, combination, shared experts.
 
@@ -79,11 +98,12 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
     distinct = expected_distinct(total, block.top_k, seen, b.run.skew) * block.count / total
     rows = whole(seen * block.top_k * block.count / total)
 
-    def grouped(name: str, matrices: list[Tensor], others: list[str]) -> None:
+    def grouped(name: str, input_rows: Number, matrices: list[Tensor], others: list[str]) -> None:
         one = [x._replace(copies=1) for x in matrices] + [t[n]._replace(copies=1) for n in others if n in t]
         outer = sum(matrix.rows for matrix in matrices)
         work = GroupedGemm(
             rows,
+            input_rows,
             matrices[0].cols,
             outer,
             block.count,
@@ -95,9 +115,10 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
         b.add(name, work)
 
     into = [t[n] for n in ("gate", "up") if n in t]
-    grouped("experts.gate_up" if block.gated else "experts.up", into, ["up_bias"])
+    arriving = least(rows, seen)
+    grouped("experts.gate_up" if block.gated else "experts.up", arriving, into, ["up_bias"])
     activation(b, rows * block.width, block.gated, "experts.")
-    grouped("experts.down", [t["down"]], ["down_bias"])
+    grouped("experts.down", rows, [t["down"]], ["down_bias"])
     b.pointwise("combine", tokens * b.hidden, block.top_k, 1, 2 * block.top_k)
     if block.shared:
         shared = by_name(tensor for tensor in every if tensor.component == "shared_experts")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ..models.ffn import Dense, Experts
+from ..models.ffn import Dense, Experts, Projections
 from ..models.mixers import (
     Attention,
     CrossAttention,
     LatentAttention,
     LinearAttention,
     Recurrent,
+    ShortConvolution,
     StateSpace,
 )
 from ..models.spec import Encoder, Layer
@@ -20,9 +21,14 @@ from .attention import (
     latent_attention_ops,
 )
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, layer_groups
-from .ffn import dense_ops, expert_ops
+from .ffn import dense_ops, expert_ops, projection_ops
 from .op import Gather, Gemm, Op
-from .recurrent import linear_attention_ops, recurrent_ops, state_space_ops
+from .recurrent import (
+    linear_attention_ops,
+    recurrent_ops,
+    short_convolution_ops,
+    state_space_ops,
+)
 from .step import Plan
 
 
@@ -53,12 +59,16 @@ def _layer(b: Builder, layer: Layer) -> None:
                 linear_attention_ops(b, block)
             case Recurrent():
                 recurrent_ops(b, block)
+            case ShortConvolution():
+                short_convolution_ops(b, block)
             case CrossAttention():
                 cross_attention_ops(b, block)
             case Dense():
                 dense_ops(b, block, b.step.tokens)
             case Experts():
                 expert_ops(b, block, b.step.tokens)
+            case Projections():
+                projection_ops(b, block, b.step.tokens)
     b.norms(b.step.tokens, layer)
 
 
@@ -68,7 +78,9 @@ def _embedding(b: Builder) -> None:
     for tensor in b.model.outer_tensors():
         if tensor.kind == "table":
             row = b.weight_bytes([tensor._replace(rows=1)])
-            b.add(tensor.name, Gather(tokens, width, row, activation_bytes=b.activation_bytes))
+            b.add(tensor.name, Gather(tokens, tensor.cols, row, activation_bytes=b.activation_bytes))
+        elif tensor.name == "project_in":
+            b.gemm("project_in", tokens, [tensor], [])
         elif tensor.name == "position_biases":
             b.add("position_bias", Gather(1, 0, b.weight_bytes([tensor])))
     if b.model.embedding_norm:
@@ -83,7 +95,7 @@ def _norm(b: Builder) -> list[Tensor]:
 def _head(b: Builder) -> None:
     """Logits of the wanted positions; a tied table is read here as the matrix it is.
 
-    The final norm's FLOPs are not counted (the design's convention); its bytes are.
+    A final norm's FLOPs are not counted (the design's convention); its bytes are.
     """
     rows = b.step.logit_rows
     if not rows:
@@ -91,10 +103,12 @@ def _head(b: Builder) -> None:
     outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
     if b.model.final_norm:
         b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b))
+    if "project_out" in outer:
+        b.gemm("project_out", b.step.tokens, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]
     size = b.weight_bytes([matrix, *([outer["head_bias"]] if b.model.head_bias else [])])
     math = b.recipe.format(matrix, -1, b.model).math or b.plan.activation
-    b.add("lm_head", Gemm(rows, b.hidden, b.model.vocab, size, math, b.activation_bytes))
+    b.add("lm_head", Gemm(rows, matrix.cols, b.model.vocab, size, math, b.activation_bytes))
 
 
 def _encoder(b: Builder, encoder: Encoder) -> None:
@@ -121,4 +135,7 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
             elif isinstance(block, Dense):
                 dense_ops(b, block, tokens, "encoder.")
         b.norms(tokens, layer)
-    b.times, b.layer, b.hidden = 1, -1, decoder_hidden
+    b.times = 1
+    if encoder.final_norm:
+        b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, _norm(b))
+    b.layer, b.hidden = -1, decoder_hidden

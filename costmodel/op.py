@@ -65,9 +65,11 @@ class GroupedGemm:
     """`rows` routed rows spread over `experts` of which `distinct` are expected to be touched.
 
     Only touched experts' weights are read: `distinct` is an expectation, and so are the bytes.
+    `input_rows` rows come from memory: a token routed to several experts is read once.
     """
 
     rows: Number
+    input_rows: Number
     inner: int
     outer: int
     experts: int
@@ -88,7 +90,7 @@ class GroupedGemm:
 
     @property
     def bytes(self) -> Bytes:
-        moved = self.rows * (self.inner + self.outer) * self.activation_bytes
+        moved = (self.input_rows * self.inner + self.rows * self.outer) * self.activation_bytes
         return Bytes(weights=self.distinct * self.expert_bytes, activations=moved)
 
 

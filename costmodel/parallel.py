@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import InputError
-from ..models.ffn import Dense, Experts
+from ..models.ffn import Dense, Experts, Projections
 from ..models.mixers import (
     Attention,
     CrossAttention,
     LatentAttention,
     LinearAttention,
     Recurrent,
+    ShortConvolution,
     StateSpace,
 )
 from ..models.spec import Block, Layer
@@ -110,8 +111,10 @@ def _shard_block(block: Block, parallel: Parallel) -> Block:
         case Recurrent():
             width, heads = _divide(block.width, tp, "width"), _divide(block.heads, tp, "heads")
             return replace(block, width=width, heads=heads)
-        case Dense():
-            return replace(block, width=_divide(block.width, tp, "FFN width"))
+        case ShortConvolution() | Dense():
+            return replace(block, width=_divide(block.width, tp, "width"))
+        case Projections():
+            return block
     raise TypeError(f"no sharding for {type(block).__name__}")
 
 

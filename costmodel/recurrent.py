@@ -7,22 +7,24 @@ which is what a decode step runs: a chunked prefill kernel does more of it on ma
 from __future__ import annotations
 
 from ..models.cache import CacheSpec
-from ..models.mixers import LinearAttention, Recurrent, StateSpace
+from ..models.mixers import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.tensor import Tensor
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, by_name
 from .kv import state_bytes
 from .op import Gemm, Scan
 
-MAMBA_FLOPS = 9
-"""Per channel and state: exp(dt·A), dt·B·x, the update and C·h. Source: Mamba, arXiv 2312.00752,
-section 3.3 in its recurrent form."""
-MAMBA2_FLOPS = 6
-"""Per channel and state with one decay a head: outer product, decay, add, C·h.
+MAMBA_FLOPS = 7
+"""Per channel and state: dt·A, its exponential, B·(dt·x), the decay, the add (1 each), C·h (2).
+Source: Mamba, arXiv 2312.00752, section 3.3 in its recurrent form."""
+MAMBA2_FLOPS = 5
+"""Per channel and state with one decay a head: B·(dt·x), the decay, the add (1 each), C·h (2).
 Source: Mamba-2, arXiv 2405.21060, section 3."""
-DELTA_FLOPS = 8
-"""Per key and value pair: decay, read S·k, correct, add, S·q. Source: arXiv 2412.06464, section 3."""
+DELTA_FLOPS = 7
+"""Per key and value pair: the decay (1), S·k (2), the rank-one correction and its add (2), S·q (2).
+Source: Gated DeltaNet, arXiv 2412.06464, section 3."""
 LIGHTNING_FLOPS = 5
-"""Per key and value pair: decay, outer product, add, S·q. Source: arXiv 2501.08313, section 2.2."""
+"""Per key and value pair: the decay, the outer product, its add (1 each), S·q (2).
+Source: arXiv 2501.08313, section 2.2."""
 RWKV_FLOPS = 20
 """Per channel: two exponentials' worth of a stable running average. Source: arXiv 2305.13048,
 section 3.1 and appendix D."""
@@ -119,3 +121,13 @@ def recurrent_ops(b: Builder, block: Recurrent) -> None:
     _scan(b, "rg_lru", 3 * block.width, block.width, flops, cache, "recurrent", [t["decay"]])
     b.pointwise("lru_gate", tokens * block.width, 2, 1, GATE_FLOPS)
     b.gemm("out_proj", tokens, [t["out"]], [t["out_bias"]])
+
+
+def short_convolution_ops(b: Builder, block: ShortConvolution) -> None:
+    """B, C and x from one projection; B·x, the convolution, C times it; projection out."""
+    t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
+    b.gemm("in_proj", tokens, [t["in"]], [t[n] for n in ("in_bias",) if n in t])
+    b.pointwise("conv_gate", tokens * block.width, 2, 1, 1, count=2)
+    weights = [t[n] for n in ("conv", "conv_bias") if n in t]
+    _convolution(b, block.width, block.kernel, cache, weights)
+    b.gemm("out_proj", tokens, [t["out"]], [t[n] for n in ("out_bias",) if n in t])

@@ -45,14 +45,16 @@ def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0)
     lines: dict[tuple[str, str], list[int]] = {}
     read: float = 0
 
-    def enter(tensors: tuple[Tensor, ...], layer: int, times: int, share: float | None) -> None:
+    def enter(
+        tensors: tuple[Tensor, ...], layer: int, times: int, share: float | None, stored: bool = True
+    ) -> None:
         nonlocal read
         for tensor in tensors:
             size = times * recipe.tensor_bytes(tensor, layer, model)
             fmt = recipe.format(tensor, layer, model).name
             line = lines.setdefault((tensor.component, fmt), [0, 0])
-            line[0] += times * tensor.elements
-            line[1] += size
+            line[0] += times * tensor.elements * stored
+            line[1] += size * stored
             if share is not None and tensor.name not in ENCODER_SIDE:
                 read += size if tensor.component != "experts" else size * share
 
@@ -60,9 +62,12 @@ def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0)
         looked_up = tensor.kind == "table" and not (tensor.name == "embedding" and model.tied)
         enter((tensor,), -1, 1, None if looked_up else 1)
     for layer, index, times in layer_groups(model, recipe):
-        enter(model.layer_tensors(layer), index, times, touched_share(layer, batch, skew))
+        owned = model.layer_tensors(layer, owned=True)
+        borrowed = tuple(t for t in model.layer_tensors(layer) if t not in owned)
+        enter(owned, index, times, touched_share(layer, batch, skew))
+        enter(borrowed, index, times, 1, stored=False)
     enter(model.encoder_tensors(), 0, 1, None)
-    components = tuple(Component(name, fmt, *line) for (name, fmt), line in lines.items())
+    components = tuple(Component(name, fmt, *line) for (name, fmt), line in lines.items() if line[0])
     total = sum(component.bytes for component in components)
     return WeightBill(components, model.parameters, model.active_parameters, total, whole(float(read)))
 

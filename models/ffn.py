@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .. import InputError
@@ -14,12 +15,14 @@ class Dense:
     """One MLP of `width`: three matrices when `gated` (SwiGLU, GeGLU), else two.
 
     `mixed`: RWKV's channel mix, which adds a hidden x hidden receptance and two mixing vectors.
+    `weights_of`: index of the layer whose weights these are; they are read here and stored there.
     """
 
     width: int
     gated: bool = True
     bias: bool = False
     mixed: bool = False
+    weights_of: int | None = None
 
     def __post_init__(self) -> None:
         positive("dense", width=self.width)
@@ -95,10 +98,60 @@ class Experts:
         return out
 
 
+@dataclass(frozen=True)
+class Projections:
+    """Small matrices every token goes through beside mixer and MLP: adapters, low-rank side paths,
+    per-layer inputs, an output transform.
+
+    `shapes` lists them as `inner x outer` words, `2048x64 64x2048`, `*3` for three alike; each may
+    have a `bias`; `vectors` counts further parameters that are only read; `again` lists products done
+    with matrices that are stored elsewhere, or with activations.
+    """
+
+    shapes: str
+    bias: bool = False
+    vectors: int = 0
+    again: str = ""
+
+    def __post_init__(self) -> None:
+        self.products()
+        if not self.matrices() and not self.vectors:
+            raise InputError("projections: shapes are words such as '2048x64 64x2048*2'")
+        if not 0 <= self.vectors <= 10**12:
+            raise InputError(f"projections: vectors must be between 0 and 1e12, not {self.vectors}")
+
+    def matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """(inner, outer, copies) of each stored matrix."""
+        return self._parsed(self.shapes)
+
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        """(inner, outer, copies) of each product with something stored elsewhere."""
+        return self._parsed(self.again)
+
+    def _parsed(self, words: str) -> tuple[tuple[int, int, int], ...]:
+        out = []
+        for word in words.split():
+            match = re.fullmatch(r"([1-9]\d{0,7})x([1-9]\d{0,7})(?:\*([1-9]\d{0,3}))?", word)
+            if match is None:
+                raise InputError(f"projections: '{word}' is not a shape such as 2048x64 or 64x64*3")
+            out.append((int(match[1]), int(match[2]), int(match[3] or 1)))
+        return tuple(out)
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        out: list[Tensor] = []
+        for index, (inner, outer, copies) in enumerate(self.matrices()):
+            out.append(Tensor("projections", f"projection_{index}", outer, inner, copies=copies))
+            if self.bias:
+                out.append(vector("projections", f"projection_{index}_bias", outer, copies))
+        if self.vectors:
+            out.append(vector("projections", "vectors", self.vectors))
+        return tuple(out)
+
+
 def mlp_tensors(component: str, hidden: int, width: int, gated: bool) -> tuple[Tensor, ...]:
     """Matrices of one MLP: [gate,] up and down."""
     gate = (Tensor(component, "gate", width, hidden),) if gated else ()
     return (*gate, Tensor(component, "up", width, hidden), Tensor(component, "down", hidden, width))
 
 
-FeedForward = Dense | Experts
+FeedForward = Dense | Experts | Projections

@@ -88,6 +88,7 @@ _FORMATS = (
     Format("int8", 1, 1, (), "int8", note="bare, no scales"),
     Format("int8-row", 1, 1, (PER_ROW,), "int8", note="one fp32 scale per row"),
     Format("int4", 2, 1, (), note="bare, no scales"),
+    Format("int4-row", 2, 1, (Scale(16, 0),), note="one fp16 scale per output row"),
     Format("nf4", 2, 1, (Scale(32, 64, flat=True),), note="fp32 absmax per 64 (QLoRA, arXiv 2305.14314)"),
     Format(
         "nf4-dq",

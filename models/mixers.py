@@ -28,6 +28,9 @@ class Attention:
     `rope_dim` values of each head are rotated (None: head_dim; 0: none). `gated`: an output gate as
     wide as the queries comes out of the query projection. `sinks`: one learned logit per head.
     `shared_from`: index of the layer whose cache is read; nothing is stored, nor K or V projected.
+    `v_from_k`: V is the K projection again (both are stored). `causal` False: every position sees
+    every other and nothing is cached. `input_width`: width of its input where not the hidden one.
+    `weights_of`: index of the layer whose weights these are; they are read here and stored there.
     """
 
     heads: int
@@ -41,6 +44,10 @@ class Attention:
     gated: bool = False
     sinks: bool = False
     shared_from: int | None = None
+    v_from_k: bool = False
+    causal: bool = True
+    input_width: int | None = None
+    weights_of: int | None = None
 
     def __post_init__(self) -> None:
         positive(
@@ -50,6 +57,7 @@ class Attention:
             head_dim=self.head_dim,
             v_head_dim=self.v_head_dim,
             window=self.window,
+            input_width=self.input_width,
         )
         if self.heads % self.kv_heads:
             raise InputError(
@@ -78,12 +86,16 @@ class Attention:
         outputs = self.heads * self.v_width
         q_rows = queries + (outputs if self.gated else 0)
         stored = self.shared_from is None
-        out = [Tensor("attention", "q", q_rows, hidden)]
+        width = self.input_width or hidden
+        out = [Tensor("attention", "q", q_rows, width)]
         if stored:
-            out += [Tensor("attention", "k", keys, hidden), Tensor("attention", "v", values, hidden)]
+            out.append(Tensor("attention", "k", keys, width))
+            if not self.v_from_k:
+                out.append(Tensor("attention", "v", values, width))
         out.append(Tensor("attention", "o", hidden, outputs))
         sizes = {"q": q_rows, "k": keys, "v": values, "o": hidden}
-        out += [vector("attention", f"{p}_bias", sizes[p]) for p in "qkvo" if p in self.bias]
+        here = "qkvo" if stored else "qo"
+        out += [vector("attention", f"{p}_bias", sizes[p]) for p in here if p in self.bias]
         if self.qk_norm:
             full = self.qk_norm == "full"
             out.append(vector("norms", "q_norm", queries if full else self.head_dim))
@@ -95,7 +107,7 @@ class Attention:
 
     def cache(self) -> CacheSpec:
         rows = (Rows(self.kv_heads, self.head_dim), Rows(self.kv_heads, self.v_width))
-        return CacheSpec("attention", rows, self.window, stored=self.shared_from is None)
+        return CacheSpec("attention", rows, self.window, stored=self.shared_from is None and self.causal)
 
 
 @dataclass(frozen=True)
@@ -324,7 +336,8 @@ class LinearAttention:
 
     def cache(self) -> CacheSpec:
         if self.kind == "rwkv":
-            running = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys))
+            # The last input of the time mix, and that of the channel mix.
+            running = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys, None, 2, 2))
             return CacheSpec("linear_attention", state=running)
         state: tuple[State, ...] = (State("recurrent", self.value_heads * self.key_dim * self.value_dim, 4),)
         if self.conv_kernel is not None:
@@ -364,7 +377,8 @@ class Recurrent:
         )
 
     def cache(self) -> CacheSpec:
-        conv = State("conv", self.width, None, self.conv_kernel - 1, self.conv_kernel)
+        kept = self.conv_kernel - 1
+        conv = State("conv", self.width, None, kept, kept)
         return CacheSpec("recurrent", state=(conv, State("recurrent", self.width, 4)))
 
 
@@ -411,4 +425,31 @@ class CrossAttention:
         return CacheSpec("cross_attention", (row, row))
 
 
-Mixer = Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | CrossAttention
+@dataclass(frozen=True)
+class ShortConvolution:
+    """A gated convolution of `kernel` taps over `width` channels: three projections in, one out (LFM2)."""
+
+    width: int
+    kernel: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        positive("short_convolution", width=self.width, kernel=self.kernel)
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        out = [
+            Tensor("recurrent", "in", 3 * self.width, hidden),
+            Tensor("recurrent", "out", hidden, self.width),
+            Tensor("recurrent", "conv", self.width, self.kernel, "vector"),
+        ]
+        if self.bias:
+            sizes = {"in_bias": 3 * self.width, "out_bias": hidden, "conv_bias": self.width}
+            out += [vector("recurrent", name, size) for name, size in sizes.items()]
+        return tuple(out)
+
+    def cache(self) -> CacheSpec:
+        conv = State("conv", self.width, None, self.kernel - 1, self.kernel)
+        return CacheSpec("state_space", state=(conv,))
+
+
+Mixer = Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention

@@ -89,6 +89,9 @@ def find_recipe(name: str) -> Recipe:
 
     Raises InputError for an unknown name, with the nearest ones.
     """
+    base, _, kept = name.partition(" except ")
+    if kept:
+        return _except(find_recipe(base), [word.strip() for word in kept.split(",")])
     key = name.strip().lower()
     dashed = key.replace("_", "-")
     dashed = _ALIASES.get(dashed, dashed)
@@ -111,6 +114,33 @@ def find_recipe(name: str) -> Recipe:
     if fmt_found.published or fmt_found.name == "tf32":
         return _whole(fmt_found.name)
     return _linears(fmt_found.name, fmt_found.name, f"{fmt_found.name} in {_LEFT_ALONE}")
+
+
+COMPONENTS = (
+    "attention",
+    "mlp",
+    "experts",
+    "shared_experts",
+    "recurrent",
+    "projections",
+    "router",
+    "head",
+    "embedding",
+)
+
+
+def _except(recipe: Recipe, kept: list[str]) -> Recipe:
+    """`recipe`, but the components `kept` stay in 16 bit: `fp8-block except attention`."""
+    for word in kept:
+        if word not in COMPONENTS:
+            from ..sheets import nearest
+
+            raise InputError(f"'except {word}': not a component{nearest(word, COMPONENTS)}")
+
+    def rule(tensor: Tensor, layer: int, model: Model) -> str:
+        return sixteen_bit(model) if tensor.component in kept else recipe.rule(tensor, layer, model)
+
+    return Recipe(f"{recipe.name} except {','.join(kept)}", rule, recipe.note, recipe.by_layer)
 
 
 def default_recipe(model: Model) -> Recipe:

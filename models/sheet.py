@@ -23,8 +23,16 @@ from typing import Any
 
 from .. import InputError
 from ..sheets import Section, read_yaml
-from .ffn import Dense, Experts
-from .mixers import Attention, CrossAttention, LatentAttention, LinearAttention, Recurrent, StateSpace
+from .ffn import Dense, Experts, Projections
+from .mixers import (
+    Attention,
+    CrossAttention,
+    LatentAttention,
+    LinearAttention,
+    Recurrent,
+    ShortConvolution,
+    StateSpace,
+)
 from .recipes import find_recipe
 from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower
 
@@ -34,9 +42,11 @@ BLOCKS: dict[str, type[Block]] = {
     "state_space": StateSpace,
     "linear_attention": LinearAttention,
     "recurrent": Recurrent,
+    "short_convolution": ShortConvolution,
     "cross_attention": CrossAttention,
     "dense": Dense,
     "experts": Experts,
+    "projections": Projections,
 }
 """Keys of a layer in a sheet; a layer runs its blocks in the order it writes them."""
 

@@ -103,6 +103,8 @@ class Model:
     """A decoder (with an encoder or towers beside it) of one hidden width.
 
     `tied`: the output head is the input table. `positions`: rows of a learned position table.
+    `embedding_width`: width of the tables where it is not the hidden one (OPT-350M), with a projection
+    in and one out. `side_width`, `side_rows`: a second lookup table, a row a token (per-layer embeddings).
     `dtype`: the checkpoint's 16-bit (or 32-bit) type; `weights`: the recipe of the checkpoint as
     published, when it is not that type. `inferred`: what a reader of a file filled in itself.
     """
@@ -120,6 +122,9 @@ class Model:
     positions: int = 0
     position_biases: int = 0
     head_bias: bool = False
+    embedding_width: int | None = None
+    side_width: int = 0
+    side_rows: int = 0
     context: int | None = None
     dtype: str = "bf16"
     weights: str = ""
@@ -127,12 +132,14 @@ class Model:
     towers: tuple[Tower, ...] = ()
     aliases: tuple[str, ...] = ()
     notes: str = ""
+    inferred: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         positive("model", hidden=self.hidden, vocab=self.vocab)
         if not 1 <= len(self.layers) <= MAX_LAYERS:
             raise InputError(f"model: layers must be between 1 and {MAX_LAYERS}, not {len(self.layers)}")
-        for name in ("positions", "position_biases"):
+        positive("model", embedding_width=self.embedding_width)
+        for name in ("positions", "position_biases", "side_width", "side_rows"):
             if not 0 <= getattr(self, name) <= MAX_DIMENSION:
                 raise InputError(f"model: {name} must be between 0 and {MAX_DIMENSION:,}")
         if self.context is not None and not 1 <= self.context <= 1 << 40:
@@ -151,17 +158,30 @@ class Model:
             counts[layer] = counts.get(layer, 0) + 1
         return tuple(counts.items())
 
-    def layer_tensors(self, layer: Layer, hidden: int | None = None) -> tuple[Tensor, ...]:
-        """Tensors of one layer, norms included."""
+    def layer_tensors(
+        self, layer: Layer, hidden: int | None = None, owned: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Tensors one layer works with, norms included; `owned`: only those stored for it."""
         width = self.hidden if hidden is None else hidden
-        out = tuple(tensor for block in layer.blocks for tensor in block.tensors(width))
+        out = tuple(
+            tensor
+            for block in layer.blocks
+            if not (owned and getattr(block, "weights_of", None) is not None)
+            for tensor in block.tensors(width)
+        )
         if layer.norms and self.norm.values(width):
             out += (vector("norms", "norm", self.norm.values(width), layer.norms),)
         return out
 
     def outer_tensors(self) -> tuple[Tensor, ...]:
         """Tensors outside the layers: tables, head, final norm; a tied head is not listed again."""
-        out = [Tensor("embedding", "embedding", self.vocab, self.hidden, "table")]
+        width = self.embedding_width or self.hidden
+        out = [Tensor("embedding", "embedding", self.vocab, width, "table")]
+        if self.embedding_width:
+            out.append(Tensor("embedding", "project_in", self.hidden, width))
+            out.append(Tensor("head", "project_out", width, self.hidden))
+        if self.side_width:
+            out.append(Tensor("embedding", "side_table", self.side_rows, self.side_width, "table"))
         if self.positions:
             out.append(Tensor("embedding", "positions", self.positions, self.hidden, "table"))
         if self.position_biases:
@@ -170,7 +190,7 @@ class Model:
         if norms and self.norm.values(self.hidden):
             out.append(vector("norms", "final_norm", self.norm.values(self.hidden), norms))
         if not self.tied:
-            out.append(Tensor("head", "head", self.vocab, self.hidden))
+            out.append(Tensor("head", "head", self.vocab, width))
         if self.head_bias:
             out.append(vector("head", "head_bias", self.vocab))
         return tuple(out)
@@ -193,7 +213,7 @@ class Model:
     @cached_property
     def parameters(self) -> int:
         """All parameters, a tied table once, towers included."""
-        inner = sum(count * parameters(self.layer_tensors(layer)) for layer, count in self.groups)
+        inner = sum(count * parameters(self.layer_tensors(layer, owned=True)) for layer, count in self.groups)
         return inner + parameters(self.outer_tensors()) + parameters(self.encoder_tensors())
 
     @cached_property

@@ -199,3 +199,17 @@ def test_monotone_in_batch_and_length(name: str, batch: int, tokens: int) -> Non
     here = floor(batch, tokens)
     assert here <= floor(batch + 1, tokens)
     assert here <= floor(batch, tokens + 1)
+
+
+def test_the_encoder_reads_all_its_tensors() -> None:
+    """Weight bytes of the encoder's ops are all of its parameters, final norm and stem included."""
+    for name in ("whisper-large-v3", "flan-t5-xl"):
+        model = load_model(name)
+        got = totals(
+            op for op in ops(Plan(model, prefill(1, 1, encoder=10))) if op.name.startswith("encoder.")
+        )
+        layers = {"add_norm", "norm"}
+        norms = totals(
+            op for op in ops(Plan(model, prefill(1, 1, encoder=10))) if op.name in layers
+        ).weights - totals(op for op in ops(Plan(model, decode(1, 2, 10))) if op.name in layers).weights
+        assert got.weights + norms == 2 * sum(t.elements for t in model.encoder_tensors())

@@ -125,9 +125,9 @@ def test_hybrid_model() -> None:
     )
     found = named(Plan(model(*layers), decode(3, 100)))
     assert found["scan"].bytes.state == 2 * 3 * 32 * 4 * 4
-    assert found["scan"].vector_flops == 3 * (6 * 32 * 4 + 2 * 32)
+    assert found["scan"].vector_flops == 3 * (5 * 32 * 4 + 2 * 32)
     assert found["delta_rule"].bytes.state == 2 * 3 * 4 * 8 * 8 * 4
-    assert found["delta_rule"].vector_flops == 3 * 8 * 4 * 8 * 8
+    assert found["delta_rule"].vector_flops == 3 * 7 * 4 * 8 * 8
     conv: list[Any] = [op for op in ops(Plan(model(*layers), decode(3, 100))) if op.name == "conv"]
     assert [op.bytes.state for op in conv] == [
         2 * 3 * (32 + 2 * 4) * 3 * 2,
@@ -167,3 +167,23 @@ def test_shared_cache_stores_nothing() -> None:
     assert [op.matmul_flops for op in got if op.name == "qkv"] == [2 * 16 * 64, 2 * 16 * 32]
     assert sum(op.count for op in got if op.name == "kv_append") == 1
     assert sum(op.count for op in got if op.name == "attention") == 2, "both read the rows"
+
+
+def test_norms_are_fused_with_the_adds_there_are() -> None:
+    """Two adds a layer: two fused norms, Gemma's other two alone; side by side there is one add of two."""
+    blocks = (Attention(2, 2, 8), Dense(32))
+    sandwich = named(Plan(model(Layer(blocks, norms=4)), decode(3, 5)))
+    assert sandwich["add_norm"].count == sandwich["norm"].count == 2
+    assert sandwich["add_norm"].work.bytes.activations == 3 * 16 * 4 * 2
+    assert sandwich["norm"].work.bytes.activations == 3 * 16 * 2 * 2
+    assert sandwich["norm"].work.vector_flops == 3 * 16 * 4
+    side_by_side = named(Plan(model(Layer(blocks, norms=1, parallel=True)), decode(3, 5)))
+    assert side_by_side["add_norm"].count == 1
+    assert side_by_side["add_norm"].work.bytes.activations == 3 * 16 * (3 + 2) * 2
+
+
+def test_a_token_is_read_once_for_all_its_experts() -> None:
+    block = Experts(count=8, top_k=2, width=6)
+    found = named(Plan(model(Layer((Attention(2, 2, 8), block))), decode(4, 9)))
+    assert found["experts.gate_up"].bytes.activations == (4 * 16 + 4 * 2 * 12) * 2
+    assert found["experts.down"].bytes.activations == 4 * 2 * (6 + 16) * 2

@@ -1,0 +1,140 @@
+"""quantization_config into the name of a recipe, with the modules it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fields import Fields
+
+# Words in the names of modules a checkpoint leaves alone, and the components they stand for here.
+# Embeddings, head, router and norms are left alone by every recipe.
+_COMPONENTS = {
+    "self_attn": "attention",
+    "attention": "attention",
+    "linear_attn": "recurrent",
+    "mamba": "recurrent",
+    "mixer": "recurrent",
+    "shared_expert": "shared_experts",
+    "shared_mlp": "shared_experts",
+}
+_ALWAYS = ("lm_head", "embed", "norm", "gate", "router", "bias", "visual", "vision", "mtp", "proj_out")
+
+
+def published_weights(outer: Fields, text: Fields, dtype: str) -> str:
+    """The recipe of the checkpoint as published; "" where it is plainly `dtype`.
+
+    Raises InputError for a method or a shape of scales that is not known.
+    """
+    section = None
+    for f in (outer, text):
+        section = section or f.section("quantization_config", "compression_config")
+    if section is None:
+        return ""
+    q = section
+    method = q.text("quant_method", default="")
+    if not method and q.has("quant_algo"):
+        method = "modelopt"
+    readers = {
+        "fp8": _fp8,
+        "fbgemm_fp8": lambda _: "fp8-row",
+        "mxfp4": lambda _: "mxfp4-experts",
+        "gptq": _grouped,
+        "awq": _grouped,
+        "bitsandbytes": _bitsandbytes,
+        "compressed-tensors": _compressed,
+        "modelopt": _modelopt,
+    }
+    if method not in readers:
+        raise q.error(f"quant_method '{method}' is not known; known are {', '.join(readers)}")
+    name = readers[method](q)
+    if method == "mxfp4":
+        return name
+    kept = _left_alone(q)
+    return f"{name} except {','.join(kept)}" if kept and name else name
+
+
+def _fp8(q: Fields) -> str:
+    block = q.items("weight_block_size")
+    if block is None:
+        return "fp8"
+    if block != [128, 128]:
+        raise q.error(f"weight_block_size {block} is not known; [128, 128] is")
+    return "fp8-block"
+
+
+def _grouped(q: Fields) -> str:
+    bits = q.integer("bits", "w_bit", default=4)
+    group = q.integer("group_size", "q_group_size", default=128, least=-1)
+    symmetric = q.flag("sym", default=True) and not q.flag("zero_point")
+    return _integer(q, bits, group, symmetric)
+
+
+def _integer(q: Fields, bits: int, group: int, symmetric: bool) -> str:
+    if bits not in (2, 3, 4, 8):
+        raise q.error(f"integers of {bits} bits are not known; 2, 3, 4 and 8 are")
+    if group < 1:
+        return "int8-row" if bits == 8 else "int4-row" if bits == 4 else _refuse_row(q, bits)
+    return f"int{bits}-g{group}" + ("" if symmetric else "-asym")
+
+
+def _refuse_row(q: Fields, bits: int) -> str:
+    raise q.error(f"{bits}-bit integers with one scale a row are not known")
+
+
+def _bitsandbytes(q: Fields) -> str:
+    if q.flag("load_in_4bit"):
+        if q.text("bnb_4bit_quant_type", default="fp4") not in ("nf4", "fp4"):
+            raise q.error("bnb_4bit_quant_type is nf4 or fp4")
+        return "bnb-nf4-dq" if q.flag("bnb_4bit_use_double_quant") else "bnb-nf4"
+    if q.flag("load_in_8bit"):
+        return "bnb-int8"
+    raise q.error("neither load_in_4bit nor load_in_8bit is set")
+
+
+def _compressed(q: Fields) -> str:
+    groups = q.section("config_groups")
+    if groups is None or not groups.data:
+        raise q.error("'config_groups' is missing; it says how weights are stored")
+    first = groups.section(next(iter(groups.data)))
+    weights = first.section("weights") if first is not None else None
+    if weights is None:
+        raise q.error("the first of config_groups has no 'weights'")
+    bits, kind = weights.integer("num_bits"), weights.text("type", default="int")
+    strategy = weights.text("strategy", default="tensor")
+    group = weights.integer("group_size", default=-1, least=-1)
+    if kind == "float" and bits == 8:
+        names = {"tensor": "fp8", "channel": "fp8-row", "block": "fp8-block"}
+        if strategy not in names:
+            raise q.error(f"fp8 weights by '{strategy}' are not known")
+        return names[strategy]
+    if kind == "float" and bits == 4:
+        return "nvfp4" if group in (-1, 16) else "mxfp4"
+    return _integer(q, bits, group if strategy == "group" else -1, weights.flag("symmetric", default=True))
+
+
+def _modelopt(q: Fields) -> str:
+    inner = q.section("quantization") or q
+    algorithm = inner.text("quant_algo", default="").upper()
+    names = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "awq", "INT8_SQ": "int8-row", "MXFP4": "mxfp4"}
+    if algorithm not in names:
+        raise q.error(f"quant_algo '{algorithm}' is not known; known are {', '.join(names)}")
+    return names[algorithm]
+
+
+def _left_alone(q: Fields) -> list[str]:
+    """Components that the lists of ignored modules name; single layers among them are only noted."""
+    patterns: list[Any] = []
+    for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
+        patterns += q.items(key) or []
+    kept: list[str] = []
+    partly = 0
+    for pattern in (p for p in patterns if isinstance(p, str)):
+        words = [name for word, name in _COMPONENTS.items() if word in pattern]
+        numbered = any(part.isdigit() for part in pattern.replace("\\", "").split("."))
+        if words and not numbered:
+            kept += [name for name in words if name not in kept]
+        elif words or not any(word in pattern for word in _ALWAYS):
+            partly += 1
+    if partly:
+        q.infer(f"{partly} modules left alone one by one are counted as quantised like the rest")
+    return kept

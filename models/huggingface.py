@@ -1,0 +1,181 @@
+"""A HuggingFace config.json into a `Model`: the file's facts, the class's implications, nothing else.
+
+What a key says is read; what its absence means (a class default, hidden / heads) is filled in and
+listed under `Model.inferred`; an unknown model_type, or a set key that may change a count and that
+the family's reader does not know, is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .. import InputError
+from ..sheets import nearest
+from .hf.decoder import Style, context_of, stack
+from .hf.families import FAMILIES
+from .hf.fields import Fields
+from .hf.parts import Parts
+from .hf.plain import STYLES
+from .hf.quantisation import published_weights
+from .hf.towers import towers_of
+from .spec import Model
+
+MAX_CONFIG_BYTES = 4 << 20
+_TEXT_PARTS = ("text_config", "llm_config", "language_config")
+# Fields of llama's class: a nested text_config states only what differs from them (LLaVA).
+_LLAMA_DEFAULTS = {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+}
+
+
+def read_config(text: str, origin: str) -> dict[str, Any]:
+    """The JSON object in `text`. Raises InputError for anything else, however deep or large."""
+    if len(text) > MAX_CONFIG_BYTES:
+        raise InputError(f"{origin}: larger than a config.json may be ({MAX_CONFIG_BYTES:,} characters)")
+    try:
+        data = json.loads(text, parse_int=_bounded_int)
+    except RecursionError:
+        raise InputError(f"{origin}: nested too deeply for a config.json") from None
+    except ValueError as error:
+        raise InputError(f"{origin}: not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{origin}: a config.json is an object, not a {type(data).__name__}")
+    return data
+
+
+def _bounded_int(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def model_from_config(data: dict[str, Any], origin: str, name: str = "", source: str = "") -> Model:
+    """The model a config.json describes.
+
+    Raises InputError naming the key and what is missing, or the unknown model_type and the nearest.
+    """
+    inferred: list[str] = []
+    outer = Fields(data, origin, inferred)
+    family = outer.text("model_type")
+    text, inner_family = _text_part(outer, family)
+    try:
+        parts = _decode(text, inner_family)
+        tied = _tied(outer, text, parts)
+        dtype = _dtype(outer, text)
+        text.refuse_unread(inner_family)
+        return Model(
+            name=name or _name(data) or family,
+            hidden=parts.hidden,
+            vocab=parts.vocab,
+            layers=parts.layers,
+            source=source or f"config.json ({origin}), model_type {family}",
+            title=name or _name(data) or family,
+            tied=tied,
+            norm=parts.norm,
+            final_norm=parts.final_norm,
+            embedding_norm=parts.embedding_norm,
+            positions=parts.positions,
+            position_biases=parts.position_biases,
+            head_bias=parts.head_bias,
+            embedding_width=parts.embedding_width,
+            side_width=parts.side_width,
+            side_rows=parts.side_rows,
+            context=parts.context,
+            dtype=dtype,
+            weights=published_weights(outer, text, dtype),
+            encoder=parts.encoder,
+            towers=towers_of(outer, family, parts.hidden),
+            inferred=tuple(inferred),
+        )
+    except InputError as error:
+        if str(error).startswith(origin):
+            raise
+        raise InputError(f"{origin}: {error}") from None
+
+
+def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
+    """The mapping with the language model's keys, and its model_type."""
+    thinker = outer.section("thinker_config")
+    holder = thinker if thinker is not None else outer
+    for part in _TEXT_PARTS:
+        if isinstance(holder.data.get(part), dict) and holder.data[part]:
+            inner = holder.section(part)
+            assert inner is not None
+            kind = inner.text("model_type", default=family)
+            if not inner.has("hidden_size", "d_model", "n_embd") and holder.has("hidden_size"):
+                return outer, family  # Qwen2-VL keeps its text keys at the top
+            if kind == "llama" and not inner.has("hidden_size"):
+                inner = Fields({**_LLAMA_DEFAULTS, **inner.data}, outer.origin, outer.inferred, part)
+                inner.infer("shapes not in text_config: the class defaults of llama (7B)")
+            return inner, kind
+    return outer, family
+
+
+def _decode(f: Fields, family: str) -> Parts:
+    read: Callable[[Fields], Parts] | None = FAMILIES.get(family)
+    if read is not None:
+        return read(f)
+    if family in STYLES:
+        style = STYLES[family]
+        hidden = f.integer("hidden_size", "n_embd", "n_embed", "d_model")
+        return Parts(
+            hidden=hidden,
+            vocab=f.integer("vocab_size", "padded_vocab_size"),
+            layers=stack(f, hidden, style),
+            norm=style.norm,
+            tied=style.tied,
+            head_bias=f.flag("lm_head_bias", default=style.head_bias),
+            embedding_norm=style.embedding_norm,
+            positions=_positions(f, style),
+            context=context_of(f),
+        )
+    _unknown(f, family)
+
+
+def _positions(f: Fields, style: Style) -> int:
+    """Rows of a learned position table: as many as positions, and what the class adds."""
+    if style.extra_positions is None:
+        return 0
+    return f.integer("max_position_embeddings", "n_positions") + style.extra_positions
+
+
+def _unknown(f: Fields, family: str) -> NoReturn:
+    known = sorted({*STYLES, *FAMILIES})
+    if not family:
+        raise f.error("'model_type' is missing; without it the class's own defaults are not known")
+    hint = nearest(family, known) or "; a sheet can say what it is (`infercost models show` prints examples)"
+    raise f.error(f"model_type '{family}' is not known{hint}")
+
+
+def _tied(outer: Fields, text: Fields, parts: Parts) -> bool:
+    """Tied embeddings: the text part's flag, the wrapper's, else the class default."""
+    for f in (text, outer):
+        if f.raw("tie_word_embeddings") is not None:
+            return f.flag("tie_word_embeddings")
+    text.infer(f"tie_word_embeddings = {str(parts.tied).lower()}: the class default")
+    return parts.tied
+
+
+_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "half": "fp16", "float": "fp32"}
+
+
+def _dtype(outer: Fields, text: Fields) -> str:
+    for f in (text, outer):
+        value = f.raw("torch_dtype", "dtype")
+        if isinstance(value, str) and value.removeprefix("torch.") in _DTYPES:
+            return _DTYPES[value.removeprefix("torch.")]
+    text.infer("dtype = bf16: the file names none")
+    return "bf16"
+
+
+def _name(data: dict[str, Any]) -> str:
+    given = data.get("_name_or_path")
+    if isinstance(given, str) and given.isprintable() and 0 < len(given) <= 200:
+        return given.rstrip("/").rsplit("/", 1)[-1]
+    return ""
