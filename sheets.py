@@ -39,7 +39,7 @@ def read_file(path: Path) -> str:
     """Text of a sheet file of sane size. Raises InputError for anything that cannot be read."""
     try:
         if path.is_dir():
-            raise InputError(f"{path} is a folder; give the sheet in it")
+            raise InputError(f"{path} is a folder; give the file in it")
         with path.open("rb") as file:
             data = file.read(MAX_SHEET_BYTES + 1)
     except OSError as error:

@@ -92,6 +92,20 @@ def choice(value: str, allowed: tuple[str, ...], option: str) -> str:
     return value
 
 
+def inferred(chosen: Iterable[Model]) -> dict[str, list[str]]:
+    """What the readers of these models filled in themselves, by model; nothing is guessed silently."""
+    return {model.name: list(model.inferred) for model in chosen if model.inferred}
+
+
+def inferred_notes(model: Model, most: int = 3) -> list[str]:
+    """The same as one line of a screen."""
+    if not model.inferred:
+        return []
+    listed = "; ".join(model.inferred[:most])
+    more = len(model.inferred) - most
+    return [f"inferred: {listed}" + (f"; and {more} more (--json lists them)" if more > 0 else "")]
+
+
 def document(
     command: str,
     inputs: dict[str, Any],
@@ -99,6 +113,7 @@ def document(
     sources: dict[str, str],
     points: list[dict[str, Any]],
     listed: bool,
+    chosen: Iterable[Model] = (),
 ) -> dict[str, Any]:
     """The JSON of a command: one point's keys at the top, or `points` where a list was given."""
     out: dict[str, Any] = {
@@ -106,6 +121,7 @@ def document(
         "inputs": inputs,
         "conventions": conventions,
         "sources": sources,
+        "inferred": inferred(chosen),
     }
     if listed:
         out["points"] = points

@@ -17,6 +17,7 @@ from .inputs import (
     document,
     encoder_positions,
     grid,
+    inferred_notes,
     kv_formats,
     lengths,
     limit_note,
@@ -120,7 +121,7 @@ def kv(
     if policies:
         inputs |= {"alloc": policies, "block_tokens": block_tokens, "max_len": reserved, "prompt": start}
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
-    made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed)
+    made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
     report.quiet = [str(point.bill.logical_bytes) for point in points]
@@ -207,7 +208,7 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     tables = [table]
     if point.allocations:
         tables.append(_allocation_table(point.allocations))
-    notes = limit_note(point.model, point.seq)
+    notes = limit_note(point.model, point.seq) + inferred_notes(point.model)
     notes.append(
         f"{size(bill.bytes_per_token)} per token and sequence below any window; "
         "scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9"

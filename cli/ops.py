@@ -12,7 +12,18 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.spec import Model
 from . import options as o
-from .inputs import WhatIf, choice, document, grid, kv_formats, lengths, limit_note, model_source, models
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    grid,
+    inferred_notes,
+    kv_formats,
+    lengths,
+    limit_note,
+    model_source,
+    models,
+)
 from .output.report import Report, Sink, Table, emit
 from .sizes import token_list, words
 from .step_options import (
@@ -126,7 +137,7 @@ def ops(
         reports.append(report)
     conventions = TEXTBOOK if accounting == "textbook" else CONVENTIONS
     final = reports[0] if not listed else _sweep(points, reports)
-    final.document = document("ops", inputs, conventions, sources, points, listed)
+    final.document = document("ops", inputs, conventions, sources, points, listed, chosen)
     if accounting == "textbook":
         final.quiet = None
     else:
@@ -153,7 +164,7 @@ def _kernel(
     table = Table(OP_COLUMNS, OP_ALIGN, [op_row(op, gpu) for phase in built for op in phase.ops])
     dtype = dtype_of(built, gpu)
     plan = built[0].plan
-    notes = limit_note(model, seq)
+    notes = limit_note(model, seq) + inferred_notes(model)
     notes.append(
         f"{ridge_line(ridge(gpu, dtype), lead)}, {dtype}; weights {plan.recipe.name}, KV {plan.run.kv.name}"
     )

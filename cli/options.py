@@ -40,7 +40,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="Model: a name, a sheet.yaml, or - for a sheet on standard input; a,b compares.",
+        help="Model: a name, sheet.yaml, config.json, GGUF, model folder, hf:owner/name, or - (stdin); "
+        "a,b compares.",
         autocompletion=complete_model,
         envvar="INFERCOST_MODEL",
         show_envvar=False,

@@ -112,7 +112,9 @@ def roofline(
         points.append(point)
         reports.append(_report(asked, device, used, point, one, built, ridge_lead, plot))
     final = _compare(points, ridge_lead) if listed else reports[0]
-    final.document = document("roofline", inputs, CONVENTIONS, sources, points, listed)
+    final.document = document(
+        "roofline", inputs, CONVENTIONS, sources, points, listed, [m for m in chosen if m]
+    )
     final.quiet = [repr(point["ridge"]["headline"]) for point in points]
     emit(final, sink)
 

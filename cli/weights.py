@@ -13,7 +13,7 @@ from ..costmodel.weights import WeightBill, nominal_bytes, weight_bill
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from . import options as o
-from .inputs import WhatIf, choice, document, grid, model_source, models
+from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models
 from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
 from .text import GIB, count, percent, plural, size, size_both
@@ -96,7 +96,7 @@ def weights(
     }
     entries = [_as_json(p, points[0], textbook) for p in points]
     report = _compare(points, textbook) if listed else _single(points[0], textbook)
-    report.document = document("weights", inputs, CONVENTIONS, sources, entries, listed)
+    report.document = document("weights", inputs, CONVENTIONS, sources, entries, listed, chosen)
     report.quiet = [str(point.bill.weight_bytes) for point in points]
     emit(report, sink)
 
@@ -161,6 +161,7 @@ def _single(point: Point, textbook: bool) -> Report:
     notes.append(f"{point.recipe.name}: {point.recipe.note}")
     if one.dtype == "fp32" and not point.recipe.name.startswith("fp32"):
         notes.append("the checkpoint is fp32; what is not quantised is counted as bf16, as it is served")
+    notes += inferred_notes(one)
     if textbook:
         measured = _measured(point)
         if measured:

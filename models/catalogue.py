@@ -1,4 +1,4 @@
-"""The models infercost knows by name, and a model from a sheet in a file or on standard input."""
+"""The models infercost knows by name, and a model from whatever a person has."""
 
 from __future__ import annotations
 
@@ -35,18 +35,22 @@ def model_aliases() -> dict[str, str]:
 
 
 def load_model(given: str) -> Model:
-    """A model by name, alias, path of a sheet, or `-` for a sheet on standard input.
+    """A model by name, alias, path (sheet, config.json, GGUF, folder), `-` or `hf:owner/name`.
 
-    Raises InputError for an unknown name (with the nearest) and SheetError for a bad sheet.
+    `-` reads a sheet or a config.json from standard input. Raises InputError for an unknown name
+    (with the nearest) and SheetError for a bad sheet.
     """
     if given == "-":
         return _from_stdin()
+    if given.startswith("hf:"):
+        from .hub import model_from_hub
+
+        return model_from_hub(given.removeprefix("hf:"))
     name = given.strip().lower()
     if name in model_names():
         return load_builtin(name)
-    path = Path(given)
     if _looks_like_path(given):
-        return model_from_text(read_file(path), str(path))
+        return load_path(Path(given))
     aliases = model_aliases()
     if name in aliases:
         return load_builtin(aliases[name])
@@ -54,13 +58,55 @@ def load_model(given: str) -> Model:
     raise InputError(f"unknown model '{given}'{hint}")
 
 
+def load_path(path: Path) -> Model:
+    """The model in a file (sheet, config.json, GGUF) or in a model's folder."""
+    if path.is_dir():
+        return _from_folder(path)
+    if path.suffix == ".gguf":
+        from .gguf import model_from_gguf
+
+        return model_from_gguf(path)
+    if path.suffix == ".json":
+        return _from_config(read_file(path), str(path), path)
+    return model_from_text(read_file(path), str(path))
+
+
+def _from_folder(path: Path) -> Model:
+    config = path / "config.json"
+    if config.is_file():
+        return _from_config(read_file(config), str(config), config)
+    files = sorted(path.glob("*.gguf"))
+    if files:
+        return load_path(files[0])
+    raise InputError(f"{path} holds neither a config.json nor a GGUF file")
+
+
+def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
+    from .huggingface import model_from_config, read_config
+
+    data = read_config(text, origin)
+    beside = path.parent / "hf_quant_config.json" if path is not None else None
+    if beside is not None and beside.is_file() and not data.get("quantization_config"):
+        data["quantization_config"] = read_config(read_file(beside), str(beside))
+    folder = path.parent.name if path is not None and path.name == "config.json" else ""
+    name = folder or (path.stem if path is not None else "")
+    return model_from_config(data, origin, name if name.isprintable() else "")
+
+
 def _looks_like_path(given: str) -> bool:
+    if "\0" in given:
+        return False
     if given.endswith((".yaml", ".yml", ".json", ".gguf")) or "/" in given or "\\" in given:
-        return "\0" not in given
-    return False
+        return True
+    return given in (".", "..") or Path(given).is_dir()
 
 
 def _from_stdin() -> Model:
     if sys.stdin is None or sys.stdin.isatty():
-        raise InputError("'-' reads a sheet from standard input, which is a terminal; pipe a file into it")
-    return model_from_text(decode(sys.stdin.buffer.read(MAX_SHEET_BYTES + 1), "<stdin>"), "<stdin>")
+        raise InputError(
+            "'-' reads a sheet or a config.json from standard input, which is a terminal; pipe one into it"
+        )
+    text = decode(sys.stdin.buffer.read(MAX_SHEET_BYTES + 1), "<stdin>")
+    if text.lstrip().startswith("{") and text.rstrip().endswith("}") and '"model_type"' in text:
+        return _from_config(text, "<stdin>")
+    return model_from_text(text, "<stdin>")

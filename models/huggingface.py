@@ -75,7 +75,6 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
             vocab=parts.vocab,
             layers=parts.layers,
             source=source or f"config.json ({origin}), model_type {family}",
-            title=name or _name(data) or family,
             tied=tied,
             norm=parts.norm,
             final_norm=parts.final_norm,
@@ -135,7 +134,7 @@ def _decode(f: Fields, family: str) -> Parts:
             positions=_positions(f, style),
             context=context_of(f),
         )
-    _unknown(f, family)
+    return _unknown(f, family)
 
 
 def _positions(f: Fields, style: Style) -> int:

@@ -452,4 +452,6 @@ class ShortConvolution:
         return CacheSpec("state_space", state=(conv,))
 
 
-Mixer = Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention
+Mixer = (
+    Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention
+)

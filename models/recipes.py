@@ -143,6 +143,18 @@ def _except(recipe: Recipe, kept: list[str]) -> Recipe:
     return Recipe(f"{recipe.name} except {','.join(kept)}", rule, recipe.note, recipe.by_layer)
 
 
+def _as_stored(model: Model) -> Recipe:
+    """The types a file holds its tensors in; what it does not name (norms, biases) is fp32."""
+    held = {(layer, component, name): fmt for layer, component, name, fmt in model.stored}
+
+    def rule(tensor: Tensor, layer: int, of: Model) -> str:
+        return held.get((layer, tensor.component, tensor.name), "fp32")
+
+    return Recipe("as stored", rule, "the types of the file's own tensors", by_layer=True)
+
+
 def default_recipe(model: Model) -> Recipe:
     """The recipe of the published checkpoint; an fp32 file is counted as bf16."""
+    if model.stored:
+        return _as_stored(model)
     return find_recipe(model.weights or sixteen_bit(model))

@@ -107,6 +107,7 @@ class Model:
     in and one out. `side_width`, `side_rows`: a second lookup table, a row a token (per-layer embeddings).
     `dtype`: the checkpoint's 16-bit (or 32-bit) type; `weights`: the recipe of the checkpoint as
     published, when it is not that type. `inferred`: what a reader of a file filled in itself.
+    `stored`: (layer, component, tensor, format) as a file holds them, where one was read.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Model:
     aliases: tuple[str, ...] = ()
     notes: str = ""
     inferred: tuple[str, ...] = ()
+    stored: tuple[tuple[int, str, str, str], ...] = ()
 
     def __post_init__(self) -> None:
         positive("model", hidden=self.hidden, vocab=self.vocab)

@@ -9,6 +9,8 @@ from ..mixers import Attention, LatentAttention
 from ..spec import Block, Layer, Norm
 from .fields import REQUIRED, Fields
 
+RMS = Norm("rms")
+
 
 @dataclass(frozen=True)
 class Style:
@@ -22,7 +24,7 @@ class Style:
     `extra_positions`: rows of a learned position table beyond the context.
     """
 
-    norm: Norm = Norm("rms")
+    norm: Norm = RMS
     norms: int = 2
     parallel: bool = False
     gated: bool = True
@@ -49,7 +51,14 @@ class Style:
 
 def context_of(f: Fields) -> int | None:
     """The context the file names, or None."""
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "n_ctx")
+    names = (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+        "model_max_length",
+        "n_ctx",
+    )
     return f.integer(*names, default=0, least=0) or None
 
 
@@ -161,8 +170,12 @@ def expert_layers(f: Fields, layers: int) -> list[bool]:
     frequency = f.raw("moe_layer_freq")
     listed = f.items("moe_layers")
     only_dense = f.items("mlp_only_layers") or []
-    first_dense = f.integer("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, least=0)
-    step = f.integer("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1, least=0)
+    first_dense = f.integer(
+        "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, least=0
+    )
+    step = f.integer(
+        "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1, least=0
+    )
     period = f.integer("expert_layer_period", default=0, least=0)
     offset = f.integer("expert_layer_offset", default=0, least=0)
     last = f.integer("moe_layer_end_index", default=-1, least=-1)

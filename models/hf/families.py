@@ -81,7 +81,9 @@ def mpt(f: Fields) -> Parts:
             kv_heads = 1
         qk_norm = "full" if inner.flag("qk_ln") else ""
     bias = not f.flag("no_bias", default=True)
-    mixer = Attention(heads, kv_heads, hidden // heads, bias="qkvo" if bias else "", qk_norm=qk_norm, rope_dim=0)
+    mixer = Attention(
+        heads, kv_heads, hidden // heads, bias="qkvo" if bias else "", qk_norm=qk_norm, rope_dim=0
+    )
     ffn = Dense(f.integer("expansion_ratio", default=4) * hidden, gated=False, bias=bias)
     layers = (Layer((mixer, ffn)),) * f.integer("n_layers")
     norm = LAYER if bias else BARE_LAYER
@@ -100,7 +102,9 @@ def falcon(f: Fields) -> Parts:
     bias = f.flag("bias")
     alibi = f.flag("alibi")
     norms = f.integer("num_ln_in_parallel_attn", default=2 if new else 1)
-    mixer = Attention(heads, kv_heads, hidden // heads, bias="qkvo" if bias else "", rope_dim=0 if alibi else None)
+    mixer = Attention(
+        heads, kv_heads, hidden // heads, bias="qkvo" if bias else "", rope_dim=0 if alibi else None
+    )
     ffn = Dense(f.integer("ffn_hidden_size", default=4 * hidden, why="4 x hidden"), gated=False, bias=bias)
     layer = Layer((mixer, ffn), norms if parallel else 2, parallel)
     count = f.integer("num_hidden_layers", "n_layer")
@@ -126,9 +130,7 @@ def dbrx(f: Fields) -> Parts:
     if inner is None or ffn is None:
         raise f.error("'attn_config' and 'ffn_config' are missing; they hold KV heads and experts")
     mixer = Attention(heads, inner.integer("kv_n_heads"), hidden // heads)
-    block = Experts(
-        ffn.integer("moe_num_experts"), ffn.integer("moe_top_k"), ffn.integer("ffn_hidden_size")
-    )
+    block = Experts(ffn.integer("moe_num_experts"), ffn.integer("moe_top_k"), ffn.integer("ffn_hidden_size"))
     layers = (Layer((mixer, block)),) * f.integer("n_layers")
     return Parts(hidden, f.integer("vocab_size"), layers, BARE_LAYER, context=context_of(f))
 
@@ -211,14 +213,18 @@ def gemma3n(f: Fields) -> Parts:
             source = alike[-1] if alike else None
         mixer = replace(attention(f, hidden, style, windows[i]), shared_from=source)
         layers.append(Layer((mixer, Dense(widths[i]), once), norms=6))
-    whole = Projections(
-        f"{hidden}x{count * side} {hidden}x{hidden}*{2 * (streams - 1)}", vectors=side
-    )
+    whole = Projections(f"{hidden}x{count * side} {hidden}x{hidden}*{2 * (streams - 1)}", vectors=side)
     vocab = f.integer("vocab_size")
     rows = f.integer("vocab_size_per_layer_input", default=vocab)
     layers.append(Layer((whole,), norms=0))
     return Parts(
-        hidden, vocab, tuple(layers), tied=True, side_width=side * count, side_rows=rows, context=context_of(f)
+        hidden,
+        vocab,
+        tuple(layers),
+        tied=True,
+        side_width=side * count,
+        side_rows=rows,
+        context=context_of(f),
     )
 
 

@@ -19,28 +19,110 @@ _STRUCTURAL = re.compile(
     r"kernel|width|inner|mamba|ssm|linear|lru|groups?|moe|vocab|embed|embd|proj)(_|$)|"
     r"_(dim|size|bias|pattern|types)$|^(n|d)_"
 )
+_IDLE_ENDINGS = (
+    *("_id", "_token", "_eps", "_epsilon", "_range", "_factor", "_coef", "_scale", "_act", "_cap", "_dtype"),
+    "_theta",
+)
 # Set in real files of the families known here, without a bearing on any count.
 HARMLESS = frozenset(
-    """
-    attention_dropout attention_probs_dropout_prob attn_pdrop embd_pdrop resid_pdrop emb_pdrop hidden_dropout
-    hidden_dropout_prob embedding_dropout moe_loss_weight moe_jitter_eps chunk_size mamba_chunk_size
-    num_labels n_group topk_group n_positions n_ctx num_logits_to_keep ep_size moe_layer_freq
-    output_hidden_states pretraining_tp use_mamba_kernels mamba_hidden_act mlp_hidden_act hidden_act
-    hidden_activation router_aux_loss_coef moe_aux_loss_coeff num_nextn_predict_layers num_mtp_modules
-    mtp_num_hidden_layers mtp_transformer_layers mtp_use_dedicated_embeddings mtp_num_layers use_mtp
-    initial_context_length max_window_layers rope_local_base_freq num_sink_tokens decoder_start_token_id
-    forced_decoder_ids median_filter_width num_beams prefix summary_proj_to_labels summary_use_proj
-    type_vocab_size classifier_dropout encoder_layerdrop decoder_layerdrop is_decoder add_cross_attention
-    apply_query_key_layer_scaling bias_dropout_fusion attention_softmax_in_fp32 kv_channels
-    original_max_position_embeddings max_position_embeddings moe_k num_experts_per_tok
-    vision_feature_layer image_seq_length mm_tokens_per_image projector_hidden_act mamba_ssm_dtype
-    time_step_rank scale_attn_by_inverse_layer_idx reorder_and_upcast_attn attn_logit_softcapping
-    activation_sparsity_pattern rescale_every residual_in_fp32 swa_rope_theta query_pre_attn_scalar
-    kv_cache_dim head_dim_scale hidden_size_scale mamba_ssm_cache_dtype use_bidirectional_attention
-    attn_output_multiplier embedding_multiplier_scale output_multiplier_scale attn_temperature_tuning
-    moe_router_enable_expert_bias moe_router_topk_scaling_factor attn_implementation vocab_file
-    vocab_size_per_layer_input use_routing_bias layer_norm_elementwise_affine group_norm_eps use_gemm pad_vocab_size_multiple index_topk_freq
-    """.split()
+    [
+        "attention_dropout",
+        "attention_probs_dropout_prob",
+        "attn_pdrop",
+        "embd_pdrop",
+        "resid_pdrop",
+        "emb_pdrop",
+        "hidden_dropout",
+        "hidden_dropout_prob",
+        "embedding_dropout",
+        "moe_loss_weight",
+        "moe_jitter_eps",
+        "chunk_size",
+        "mamba_chunk_size",
+        "num_labels",
+        "n_group",
+        "topk_group",
+        "n_positions",
+        "n_ctx",
+        "num_logits_to_keep",
+        "ep_size",
+        "moe_layer_freq",
+        "output_hidden_states",
+        "pretraining_tp",
+        "use_mamba_kernels",
+        "mamba_hidden_act",
+        "mlp_hidden_act",
+        "hidden_act",
+        "hidden_activation",
+        "router_aux_loss_coef",
+        "moe_aux_loss_coeff",
+        "num_nextn_predict_layers",
+        "num_mtp_modules",
+        "mtp_num_hidden_layers",
+        "mtp_transformer_layers",
+        "mtp_use_dedicated_embeddings",
+        "mtp_num_layers",
+        "use_mtp",
+        "initial_context_length",
+        "max_window_layers",
+        "rope_local_base_freq",
+        "num_sink_tokens",
+        "decoder_start_token_id",
+        "forced_decoder_ids",
+        "median_filter_width",
+        "num_beams",
+        "prefix",
+        "summary_proj_to_labels",
+        "summary_use_proj",
+        "type_vocab_size",
+        "classifier_dropout",
+        "encoder_layerdrop",
+        "decoder_layerdrop",
+        "is_decoder",
+        "add_cross_attention",
+        "apply_query_key_layer_scaling",
+        "bias_dropout_fusion",
+        "attention_softmax_in_fp32",
+        "kv_channels",
+        "original_max_position_embeddings",
+        "max_position_embeddings",
+        "moe_k",
+        "num_experts_per_tok",
+        "vision_feature_layer",
+        "image_seq_length",
+        "mm_tokens_per_image",
+        "projector_hidden_act",
+        "mamba_ssm_dtype",
+        "time_step_rank",
+        "scale_attn_by_inverse_layer_idx",
+        "reorder_and_upcast_attn",
+        "attn_logit_softcapping",
+        "activation_sparsity_pattern",
+        "rescale_every",
+        "residual_in_fp32",
+        "swa_rope_theta",
+        "query_pre_attn_scalar",
+        "kv_cache_dim",
+        "head_dim_scale",
+        "hidden_size_scale",
+        "mamba_ssm_cache_dtype",
+        "use_bidirectional_attention",
+        "attn_output_multiplier",
+        "embedding_multiplier_scale",
+        "output_multiplier_scale",
+        "attn_temperature_tuning",
+        "moe_router_enable_expert_bias",
+        "moe_router_topk_scaling_factor",
+        "attn_implementation",
+        "vocab_file",
+        "vocab_size_per_layer_input",
+        "use_routing_bias",
+        "layer_norm_elementwise_affine",
+        "group_norm_eps",
+        "use_gemm",
+        "pad_vocab_size_multiple",
+        "index_topk_freq",
+    ]
 )
 
 
@@ -155,7 +237,7 @@ class Fields:
                 continue
             if value in (None, False, 0, "", [], {}) or isinstance(value, (Mapping, str)):
                 continue
-            if _STRUCTURAL.search(key) and not key.endswith(("_id", "_token", "_eps", "_epsilon", "_range", "_factor", "_coef", "_scale", "_act", "_cap", "_dtype", "_theta")):
+            if _STRUCTURAL.search(key) and not key.endswith(_IDLE_ENDINGS):
                 raise self.error(
                     f"'{key}' is set and may change the counts, and the reader of model_type "
                     f"'{family}' does not know it; write a sheet, or remove the key if it is idle"

@@ -68,7 +68,9 @@ def mamba(f: Fields) -> Parts:
 def mamba2(f: Fields) -> Parts:
     """Mamba-2: `num_heads` are state-space heads here."""
     hidden = f.integer("hidden_size")
-    mixer = _ssm2(f, hidden, heads=("num_heads",), head=("head_dim",), state=("state_size",), groups=("n_groups",))
+    mixer = _ssm2(
+        f, hidden, heads=("num_heads",), head=("head_dim",), state=("state_size",), groups=("n_groups",)
+    )
     layers = (Layer((mixer,), norms=1),) * f.integer("num_hidden_layers")
     f.ignore("time_step_rank", "rms_norm", "expand")
     return Parts(hidden, f.integer("vocab_size"), layers)
@@ -207,9 +209,8 @@ def zamba2(f: Fields) -> Parts:
         borrowed = None if owner == i else owner
         pair = (replace(shared, weights_of=borrowed), replace(ffn, weights_of=borrowed))
         # The shared block's two norms are stored with it: one of twice the width, one of the hidden.
-        norms = Projections("", vectors=wide + hidden) if owner == i else None
-        extra = (norms,) if norms else ()
-        layers.append(Layer((*pair, *extra, place, mixer), norms=1))
+        mine = replace(place, vectors=wide + hidden) if owner == i else place
+        layers.append(Layer((*pair, mine, mixer), norms=1))
     return Parts(hidden, f.integer("vocab_size"), tuple(layers), tied=True, context=context_of(f))
 
 
@@ -260,7 +261,9 @@ def recurrent_gemma(f: Fields) -> Parts:
         rope_dim=round(head_dim * f.number("partial_rotary_factor", default=0.5)),
     )
     ffn = Dense(f.integer("intermediate_size") // 2, bias=True)
-    layers = tuple(Layer((full if kinds[i % len(kinds)] == "attention" else mixer, ffn)) for i in range(count))
+    layers = tuple(
+        Layer((full if kinds[i % len(kinds)] == "attention" else mixer, ffn)) for i in range(count)
+    )
     return Parts(hidden, f.integer("vocab_size"), layers, tied=True, context=context_of(f))
 
 
@@ -317,7 +320,5 @@ def lfm2(f: Fields) -> Parts:
     style = Style(qk_norm="head", windows="none", bias_keys=())
     conv = ShortConvolution(hidden, f.integer("conv_L_cache"), f.flag("conv_bias"))
     full = attention(f, hidden, style)
-    layers = tuple(
-        Layer((full if kind == "full_attention" else conv, Dense(width))) for kind in kinds
-    )
+    layers = tuple(Layer((full if kind == "full_attention" else conv, Dense(width))) for kind in kinds)
     return Parts(hidden, f.integer("vocab_size"), layers, tied=True, context=context_of(f))

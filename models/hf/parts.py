@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ..spec import Encoder, Layer, Norm
 
+RMS = Norm("rms")
+
 
 @dataclass
 class Parts:
@@ -14,7 +16,7 @@ class Parts:
     hidden: int
     vocab: int
     layers: tuple[Layer, ...]
-    norm: Norm = Norm("rms")
+    norm: Norm = RMS
     tied: bool = False
     final_norm: bool = True
     embedding_norm: bool = False

@@ -66,7 +66,9 @@ STYLES: dict[str, Style] = {
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA3,
-    "stablelm": Style(norm=LAYER, bias_keys=("use_qkv_bias",), bias_letters="qkv", rope=0.25, mlp_bias_keys=NONE),
+    "stablelm": Style(
+        norm=LAYER, bias_keys=("use_qkv_bias",), bias_letters="qkv", rope=0.25, mlp_bias_keys=NONE
+    ),
     "starcoder2": Style(
         norm=LAYER,
         gated=False,
@@ -77,7 +79,13 @@ STYLES: dict[str, Style] = {
         tied=True,
     ),
     "gpt_neox": Style(
-        norm=LAYER, gated=False, parallel=True, bias_default=True, mlp_bias=True, mlp_bias_keys=NONE, rope=0.25
+        norm=LAYER,
+        gated=False,
+        parallel=True,
+        bias_default=True,
+        mlp_bias=True,
+        mlp_bias_keys=NONE,
+        rope=0.25,
     ),
     "gptj": Style(
         norm=LAYER,
@@ -102,11 +110,25 @@ STYLES: dict[str, Style] = {
         head_bias=True,
     ),
     "gpt2": Style(
-        norm=LAYER, gated=False, bias="qkvo", bias_keys=NONE, mlp_bias=True, mlp_bias_keys=NONE, rope=0, tied=True,
+        norm=LAYER,
+        gated=False,
+        bias="qkvo",
+        bias_keys=NONE,
+        mlp_bias=True,
+        mlp_bias_keys=NONE,
+        rope=0,
+        tied=True,
         extra_positions=0,
     ),
     "bloom": Style(
-        norm=LAYER, gated=False, bias="qkvo", bias_keys=NONE, mlp_bias=True, mlp_bias_keys=NONE, rope=0, tied=True,
+        norm=LAYER,
+        gated=False,
+        bias="qkvo",
+        bias_keys=NONE,
+        mlp_bias=True,
+        mlp_bias_keys=NONE,
+        rope=0,
+        tied=True,
         embedding_norm=True,
     ),
     "nemotron": Style(norm=LAYER, gated=False, rope=0.5),

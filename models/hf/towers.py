@@ -52,7 +52,9 @@ def _gemma4(v: Fields, hidden: int) -> int:
     patch, rows = v.integer("patch_size", default=16), v.integer("position_embedding_size", default=10240)
     attention = 4 * width * heads * head_dim + 2 * head_dim
     layer = attention + 3 * width * v.integer("intermediate_size") + 4 * width
-    return v.integer("num_hidden_layers") * layer + 2 * rows * width + 3 * patch * patch * width + width * hidden
+    return (
+        v.integer("num_hidden_layers") * layer + 2 * rows * width + 3 * patch * patch * width + width * hidden
+    )
 
 
 READERS: dict[str, Callable[[Fields, int], int]] = {

@@ -209,7 +209,8 @@ def test_the_encoder_reads_all_its_tensors() -> None:
             op for op in ops(Plan(model, prefill(1, 1, encoder=10))) if op.name.startswith("encoder.")
         )
         layers = {"add_norm", "norm"}
-        norms = totals(
-            op for op in ops(Plan(model, prefill(1, 1, encoder=10))) if op.name in layers
-        ).weights - totals(op for op in ops(Plan(model, decode(1, 2, 10))) if op.name in layers).weights
+        norms = (
+            totals(op for op in ops(Plan(model, prefill(1, 1, encoder=10))) if op.name in layers).weights
+            - totals(op for op in ops(Plan(model, decode(1, 2, 10))) if op.name in layers).weights
+        )
         assert got.weights + norms == 2 * sum(t.elements for t in model.encoder_tensors())
