@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from .. import InputError
-from ..costmodel.kv import Allocation, CacheBill, allocate, cache_bill
+from ..costmodel.kv import Allocation, CacheBill, CacheGroup, allocate, cache_bill
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
@@ -48,6 +48,7 @@ class Point(NamedTuple):
     batch: int
     fmt: Format
     bill: CacheBill
+    engine: str
     allocations: list[Allocation]
 
 
@@ -78,6 +79,7 @@ def kv(
         typer.Option("--prompt", help="With --gen instead of --seq: prompt tokens (--alloc concat)."),
     ] = None,
     gen: Annotated[str | None, typer.Option("--gen", help="Generated tokens after --prompt.")] = None,
+    engine: o.Engine = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -96,6 +98,8 @@ def kv(
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    if engine is not None:
+        choice(engine, ("hf",), "--engine")
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
     policies = _policies(alloc, block, max_len)
     chosen = models(model, what_if, "kv")
@@ -108,14 +112,14 @@ def kv(
     for one, length, sequences in grid(chosen, grown, batches):
         for fmt in kv_formats(kv_format, one):
             positions = encoder_positions(one, encoder_seq, length)
-            bill = cache_bill(one, length, sequences, fmt, positions)
+            bill = cache_bill(one, length, sequences, fmt, positions, library=engine == "hf")
             if reserved is not None and reserved < length:
                 raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
             taken = [
                 allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start)
                 for policy in policies
             ]
-            points.append(Point(one, length, sequences, fmt, bill, taken))
+            points.append(Point(one, length, sequences, fmt, bill, engine or "serving", taken))
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
     inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given()}
     if policies:
@@ -153,6 +157,7 @@ def _as_json(point: Point) -> dict[str, Any]:
             "seq": point.seq,
             "batch": point.batch,
             "kv": point.fmt.name,
+            "engine": point.engine,
         },
         "logical_bytes": bill.logical_bytes,
         "bytes_per_token": bill.bytes_per_token,
@@ -179,9 +184,11 @@ def _as_json(point: Point) -> dict[str, Any]:
     return out
 
 
-def _group_name(kind: str, window: int | None) -> str:
-    name = kind.replace("_", " ")
-    return name if window is None else f"{name}, window {window:,}"
+def _group_name(group: CacheGroup) -> str:
+    name = group.kind.replace("_", " ")
+    if group.window is not None:
+        name += f", window {group.window:,}"
+    return name if group.bytes else f"{name}, reads another layer's"
 
 
 def _single(point: Point, what_if: WhatIf) -> Report:
@@ -196,7 +203,7 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     for group in bill.groups:
         table.rows.append(
             (
-                _group_name(group.kind, group.window),
+                _group_name(group),
                 count(group.layers),
                 count(group.tokens) if group.bytes_per_token else "-",
                 size(group.bytes_per_token),

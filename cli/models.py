@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .. import InputError
+from ..costmodel.kv import cache_bill
 from ..models.cache import CacheSpec
 from ..models.catalogue import load_builtin, load_model, model_names
 from ..models.ffn import Experts
+from ..models.formats import find_format
+from ..models.recipes import sixteen_bit
 from ..models.sheet import model_from_text
+from ..models.sheet_text import block_key, sheet_text, stated_fields
 from ..models.spec import Layer, Model
 from ..sheets import SheetError, read_file
 from . import options as o
-from .inputs import document
-from .output.report import Report, Sink, Table, emit
-from .text import count, params, plural, shown
+from .checkpoint import checkpoint
+from .inputs import document, inferred_notes
+from .output.report import Report, Sink, Table, emit, write_file
+from .text import clean, count, params, plural, shown
 
 app = typer.Typer(
     add_completion=False,
@@ -139,9 +146,11 @@ def show(
     if model.encoder is not None:
         facts["encoder_layers"] = len(model.encoder.layers)
     point = {"inputs": {"model": model.name}, **facts, "groups": groups}
-    made = document(
-        "models", {"command": "models show"}, CONVENTIONS, {model.name: model.source}, [point], False
-    )
+    held, tables, about = checkpoint(name, model)
+    if held:
+        point["checkpoint"] = held
+    sources = {model.name: model.source}
+    made = document("models", {"command": "models show"}, CONVENTIONS, sources, [point], False, [model])
     table = Table(("layers", "block", "shape"), "><<")
     for group in groups:
         for block in group["blocks"]:
@@ -152,27 +161,103 @@ def show(
         for key, value in facts.items()
         if key not in ("name", "title", "parameters") and value not in ("", None, [])
     ]
+    notes += inferred_notes(model, most=20) + about
     answer = [f"{model.title or model.name}: {count(model.parameters)} parameters"]
     records = [{k: v if not isinstance(v, list) else " ".join(v) for k, v in facts.items()}]
-    emit(Report(made, answer, [table], notes, records=records, quiet=[str(model.parameters)]), sink)
+    report = Report(made, answer, [table, *tables], notes, records=records, quiet=[str(model.parameters)])
+    emit(report, sink)
 
 
 def blocks(layer: Layer) -> list[dict[str, Any]]:
     """A layer's blocks with the fields that say something."""
-    out = []
-    for block in layer.blocks:
-        fields = {
-            name: getattr(block, name)
-            for name in block.__dataclass_fields__
-            if getattr(block, name) not in (None, "", False, 0)
-        }
-        out.append({"block": _block_name(type(block).__name__), **fields})
-    return out
+    return [{"block": block_key(block), **stated_fields(block)} for block in layer.blocks]
 
 
-def _block_name(class_name: str) -> str:
-    """`LatentAttention` as a sheet writes it."""
-    return "".join(f"_{ch.lower()}" if ch.isupper() else ch for ch in class_name).lstrip("_")
+@app.command("import")
+def import_(
+    path: Annotated[str, typer.Argument(help="config.json, GGUF, model folder, hf:owner/name, or -.")],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the sheet here (default: standard output).")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the model in the sheet.")] = None,
+) -> None:
+    """Write a sheet from a config.json, a GGUF file or a model's folder.
+
+    \b
+    infercost models import config.json -o my-model.yaml
+    infercost models import hf:Qwen/Qwen3-8B
+    """
+    model = load_model(path)
+    if name is not None:
+        model = replace(model, name=name)
+    text = sheet_text(model)
+    model_from_text(text, output or "<sheet>")  # what is written must read back
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_file(Path(output), text)
+    notes = [*model.inferred]
+    if model.stored:
+        notes.append("a sheet does not hold the types of a GGUF file's own tensors")
+    for note in notes:
+        print(f"infercost: inferred: {clean(note)}", file=sys.stderr)
+
+
+@app.command()
+def diff(
+    first: Annotated[
+        str, typer.Argument(help="A name, a sheet, a config.json ...", autocompletion=o.complete_model)
+    ],
+    second: Annotated[str, typer.Argument(help="Another.", autocompletion=o.complete_model)],
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    conditions: o.Assert = None,
+) -> None:
+    """Compare two models: every fact that differs, and what it does to the counts.
+
+    \b
+    infercost models diff llama-2-7b llama-3-8b
+    infercost models diff mistral-7b-v0.1 path/to/config.json --assert 'same == true'
+    """
+    sink = Sink(json, csv, format, output, False, tuple(conditions or ()))
+    a, b = load_model(first), load_model(second)
+    left, right = comparable(a), comparable(b)
+    changed = [key for key in {**left, **right} if left.get(key) != right.get(key)]
+    rows = [{"fact": key, "first": left.get(key), "second": right.get(key)} for key in changed]
+    same = not changed
+    point = {"inputs": {"first": a.name, "second": b.name}, "same": same, "differences": rows}
+    sources = {a.name: a.source, b.name: b.source}
+    made = document("models", {"command": "models diff"}, CONVENTIONS, sources, [point], False, (a, b))
+    table = Table(("fact", a.name, b.name), "<>>")
+    table.rows = [(str(row["fact"]), shown(row["first"]), shown(row["second"])) for row in rows]
+    answer = [f"{a.name} and {b.name} are the same model" if same else f"{plural(len(rows), 'fact')} differ"]
+    emit(Report(made, answer, [table] if rows else [], records=rows or [{"fact": "none"}]), sink)
+
+
+def comparable(model: Model) -> dict[str, Any]:
+    """Facts of a model that two can be compared by; not its name, source or notes."""
+    bill = cache_bill(model, 1, 1, find_format(sixteen_bit(model)), 1)
+    facts: dict[str, Any] = {
+        "parameters": model.parameters,
+        "active parameters": model.active_parameters,
+        "KV bytes per token": bill.bytes_per_token,
+        "state bytes": bill.state_bytes,
+        "layers": len(model.layers),
+    }
+    words = "name title source notes aliases inferred stored layers encoder towers norm"
+    skip = words.split()
+    for field in Model.__dataclass_fields__:
+        if field not in skip:
+            facts[field] = getattr(model, field)
+    facts["norm"] = model.norm.kind + (" with bias" if model.norm.bias else "")
+    facts |= {f"tower {tower.name}": tower.parameters for tower in model.towers}
+    for times, layer in sorted((t, i) for i, (_, t) in enumerate(model.groups)):
+        for block in blocks(model.groups[layer][0]):
+            shape = ", ".join(f"{k} {shown(v)}" for k, v in block.items() if k != "block")
+            facts[f"{times} x {block['block']} ({layer + 1})"] = shape
+    return facts
 
 
 @app.command()

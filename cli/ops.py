@@ -80,6 +80,7 @@ def ops(
     all_logits: o.AllLogits = False,
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
+    engine: o.Engine = None,
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -105,7 +106,9 @@ def ops(
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
     choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
-    how = StepOptions(phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq).checked()
+    how = StepOptions(
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
+    ).checked()
     chosen = models(model, what_if, "ops")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if weights is None else words(weights, "--weights")

@@ -131,6 +131,13 @@ RidgeOption = Annotated[
     ),
 ]
 
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", help="hf: as the transformers library does it; default: as serving engines."
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
 FormatOption = Annotated[

@@ -61,6 +61,7 @@ def roofline(
     all_logits: o.AllLogits = False,
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
+    engine: o.Engine = None,
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -87,7 +88,9 @@ def roofline(
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
-    how = StepOptions(phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq).checked()
+    how = StepOptions(
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
+    ).checked()
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]

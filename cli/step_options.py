@@ -39,12 +39,15 @@ class StepOptions(NamedTuple):
     all_logits: bool = False
     skew: float = 0.0
     encoder_seq: str | None = None
+    engine: str | None = None
 
     def checked(self) -> StepOptions:
         choice(self.phase, PHASES, "--phase")
         choice(self.attention, ("flash", "eager"), "--attention")
         choice(self.mla, ("auto", "absorbed", "expanded"), "--mla")
         choice(self.fusion, ("none", "engine", "ideal"), "--fusion")
+        if self.engine is not None:
+            choice(self.engine, ("hf",), "--engine")
         return self
 
 
@@ -69,7 +72,8 @@ def phases(
         recipe=None if weights is None else find_recipe(weights),
         kv=kv_formats(kv, model)[0],
         attention=how.attention,
-        mla=how.mla,
+        # The library rebuilds K and V of every cached latent at each step.
+        mla="expanded" if how.engine == "hf" and how.mla == "auto" else how.mla,
         fusion=how.fusion,
         full_attention=how.full_attention,
         skew=how.skew,

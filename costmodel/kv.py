@@ -77,22 +77,28 @@ class CacheBill(NamedTuple):
         return sum(group.elements for group in self.groups)
 
 
-def cache_groups(model: Model) -> list[tuple[CacheSpec, int]]:
-    """Distinct caches of the decoder's layers with how many layers keep each."""
+def cache_groups(model: Model, library: bool = False) -> list[tuple[CacheSpec, int]]:
+    """Distinct caches of the decoder's layers with how many layers keep each.
+
+    `library`: as transformers keeps them (`CacheSpec.in_library`), not as serving engines do.
+    """
     counts: dict[CacheSpec, int] = {}
     for layer, times in model.groups:
-        for cache in layer.caches():
+        for kept in layer.caches():
+            cache = kept.in_library() if library else kept
             counts[cache] = counts.get(cache, 0) + times
     return list(counts.items())
 
 
-def cache_bill(model: Model, tokens: int, batch: int, fmt: Format, encoder: int = 0) -> CacheBill:
+def cache_bill(
+    model: Model, tokens: int, batch: int, fmt: Format, encoder: int = 0, library: bool = False
+) -> CacheBill:
     """What `batch` sequences of `tokens` tokens (and `encoder` encoder positions) keep, by group.
 
     A layer that reads another layer's rows stores nothing and stands in the list with zero bytes.
     """
     groups = []
-    for cache, layers in cache_groups(model):
+    for cache, layers in cache_groups(model, library):
         kept = encoder if cache.kind == "cross_attention" else cached_tokens(cache, tokens)
         per_token = row_bytes(cache, fmt) * layers if cache.stored else 0
         values = cache.values_per_token * layers if cache.stored else 0

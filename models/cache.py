@@ -39,6 +39,13 @@ class CacheSpec(NamedTuple):
     state: tuple[State, ...] = ()
     stored: bool = True
 
+    def in_library(self) -> CacheSpec:
+        """The same cache as the transformers library keeps it: window - 1 tokens between steps, and
+        all taps of a convolution."""
+        state = tuple(part._replace(columns=part.library_columns) for part in self.state)
+        window = None if self.window is None else max(self.window - 1, 1)
+        return self._replace(window=window, state=state)
+
     @property
     def values_per_token(self) -> int:
         return sum(row.heads * row.width for row in self.rows)

@@ -30,8 +30,14 @@ def load_builtin(name: str) -> Model:
 
 @cache
 def model_aliases() -> dict[str, str]:
-    """Every alias to its model's name: reads all sheets, so it is asked last."""
-    return {alias: name for name in model_names() for alias in load_builtin(name).aliases}
+    """Every alias to its model's name, from the one line of each sheet that lists them."""
+    out: dict[str, str] = {}
+    for name in model_names():
+        for line in (SHEETS / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+            if line.startswith("aliases: ["):
+                listed = line.removeprefix("aliases: [").removesuffix("]").split(",")
+                out.update((alias.strip().strip('"'), name) for alias in listed)
+    return out
 
 
 def load_model(given: str) -> Model:

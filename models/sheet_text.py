@@ -88,7 +88,7 @@ def _kind_name(layer: Layer) -> str:
 
 
 def _layer(layer: Layer, indent: str) -> list[str]:
-    out = [f"{indent}{_KEYS[type(block)]}: {_mapping(_fields(block))}" for block in layer.blocks]
+    out = [f"{indent}{block_key(block)}: {_mapping(stated_fields(block))}" for block in layer.blocks]
     if layer.norms != min(len(layer.blocks), 3):
         out.append(f"{indent}norms: {layer.norms}")
     if layer.parallel:
@@ -96,7 +96,12 @@ def _layer(layer: Layer, indent: str) -> list[str]:
     return out
 
 
-def _fields(block: Block) -> dict[str, Any]:
+def block_key(block: Block) -> str:
+    """What a sheet calls a block of this type."""
+    return _KEYS[type(block)]
+
+
+def stated_fields(block: Block) -> dict[str, Any]:
     """Fields of a block that are not at their defaults."""
     out = {}
     for name, field in block.__dataclass_fields__.items():

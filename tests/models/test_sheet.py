@@ -140,7 +140,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00name")
     with pytest.raises(Exception, match="not UTF-8"):
         load_model(str(binary))
-    with pytest.raises(Exception, match="is a folder"):
+    with pytest.raises(Exception, match=r"holds neither a config.json nor a GGUF file"):
         load_model(str(tmp_path) + "/")
     with pytest.raises(Exception, match=r"cannot read .*No such file"):
         load_model(str(tmp_path / "absent.yaml"))

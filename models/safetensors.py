@@ -1,0 +1,225 @@
+"""A safetensors checkpoint's headers: its real bytes and dtypes, held against the configuration.
+
+Each file begins with the length of a JSON header that names every tensor; nothing behind it is read.
+Format: huggingface/safetensors, "Format" in its README.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import InputError
+from .spec import Model
+
+MAX_HEADER_BYTES = 100 << 20
+"""The format's own limit on a header."""
+MAX_FILES = 2000
+DTYPE_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "I8", "U8", "BOOL"), 8),
+    **dict.fromkeys(("F4", "F6_E2M3", "F6_E3M2"), 0),
+}
+"""Bits a value by dtype; 0: packed, its size is that of the data alone."""
+
+
+class StoredTensor(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        out = 1
+        for side in self.shape:
+            out *= side
+        return out
+
+
+class Group(NamedTuple):
+    """Tensors of one part of the model and one dtype."""
+
+    name: str
+    dtype: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+def read_headers(path: Path) -> tuple[StoredTensor, ...]:
+    """Every tensor of a .safetensors file, or of all such files in a folder.
+
+    Raises InputError for a header that is not sound, or tensors that do not cover the file's data.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.safetensors"))
+        if not files:
+            raise InputError(f"{path} holds no .safetensors file")
+        if len(files) > MAX_FILES:
+            raise InputError(
+                f"{path} holds {len(files):,} .safetensors files; at most {MAX_FILES:,} are read"
+            )
+    else:
+        files = [path]
+    out: dict[str, StoredTensor] = {}
+    for file in files:
+        for tensor in _read_file(file):
+            if tensor.name in out:
+                raise InputError(f"{file}: tensor '{tensor.name}' stands in two files")
+            out[tensor.name] = tensor
+    return tuple(out.values())
+
+
+def _read_file(path: Path) -> list[StoredTensor]:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8)
+            if len(start) < 8:
+                raise InputError(f"{path}: not a safetensors file: shorter than its header's length")
+            (length,) = struct.unpack("<Q", start)
+            if length > min(MAX_HEADER_BYTES, size - 8):
+                raise InputError(
+                    f"{path}: not a sound safetensors file: a header of {length:,} bytes in {size:,}"
+                )
+            raw = file.read(length)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: the header is not valid JSON") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: the header is not an object")
+    behind = size - 8 - length
+    data.pop("__metadata__", None)
+    tensors = [_tensor(path, name, entry, behind) for name, entry in data.items()]
+    held = sum(tensor.bytes for tensor in tensors)
+    if held != behind:
+        raise InputError(
+            f"{path}: the header names {held:,} bytes of tensors and {behind:,} follow it; "
+            "the file is truncated or damaged"
+        )
+    return tensors
+
+
+def _tensor(path: Path, name: str, entry: Any, data_bytes: int) -> StoredTensor:
+    def bad(problem: str) -> InputError:
+        shown = name if name.isprintable() else repr(name)
+        return InputError(f"{path}: tensor '{shown[:100]}': {problem}")
+
+    if not isinstance(entry, dict):
+        raise bad("its entry is not an object")
+    dtype, shape, span = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if dtype not in DTYPE_BITS:
+        raise bad(f"unknown dtype {str(dtype)[:40]!r}")
+    if not isinstance(shape, list) or len(shape) > 8 or not all(_size(side) for side in shape):
+        raise bad("its shape is not a list of sizes")
+    if not isinstance(span, list) or len(span) != 2 or not all(_size(side) for side in span):
+        raise bad("its data_offsets are not two offsets")
+    begin, end = span
+    if not begin <= end <= data_bytes:
+        raise bad(f"its data at {begin:,} to {end:,} is not in the file")
+    tensor = StoredTensor(name, dtype, tuple(shape), end - begin)
+    bits = DTYPE_BITS[dtype]
+    if bits and tensor.elements * bits != tensor.bytes * 8:
+        raise bad(f"{tensor.elements:,} values of {dtype} do not take {tensor.bytes:,} bytes")
+    return tensor
+
+
+def _size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 50
+
+
+# Parts of a checkpoint by the names their tensors have; the first that fits.
+_PARTS = (
+    ("scales", r"(scale|scale_inv|absmax|zeros|scales|_scales|g_idx|quant_map|quant_state.*)$"),
+    ("towers", r"(^|\.)(vision|visual|audio|image|mm_|multi_modal|multimodal|embed_vision)"),
+    ("rotation tables", r"(inv_freq|rotary)"),
+    ("router", r"(mlp|moe|ffn|block_sparse_moe|feed_forward)\.(gate|router)(\.|$)"),
+    ("shared_experts", r"shared_expert|shared_mlp"),
+    ("experts", r"experts"),
+    ("norms", r"norm|ln_|\.ln"),
+    ("head", r"^(lm_head|output|embed_out)\."),
+    ("embedding", r"(embed|wte|wpe|word_embeddings)"),
+    ("recurrent", r"(mamba|ssm|linear_attn|conv|rg_lru|recurrent)"),
+    ("attention", r"(attn|attention)"),
+    ("mlp", r"(mlp|ffn|feed_forward|fc1|fc2|dense_h|wi|wo)"),
+)
+
+
+def part_of(name: str, layers: int) -> str:
+    """Part of the model a tensor's name says it belongs to."""
+    layer = re.search(r"(?:layers|h|blocks)\.(\d{1,6})\.", name)
+    if layer and int(layer[1]) >= layers:
+        return "prediction layers"
+    return next((part for part, pattern in _PARTS if re.search(pattern, name)), "other")
+
+
+def groups(tensors: tuple[StoredTensor, ...], layers: int) -> tuple[Group, ...]:
+    """Bytes and values by part and dtype."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for tensor in tensors:
+        line = sums.setdefault((part_of(tensor.name, layers), tensor.dtype), [0, 0, 0])
+        line[0] += 1
+        line[1] += tensor.elements
+        line[2] += tensor.bytes
+    return tuple(Group(part, dtype, *line) for (part, dtype), line in sorted(sums.items()))
+
+
+class Comparison(NamedTuple):
+    """A checkpoint beside what its configuration implies; `reasons` add up to the difference."""
+
+    groups: tuple[Group, ...]
+    file_parameters: int
+    model_parameters: int
+    file_bytes: int
+    reasons: tuple[tuple[str, int], ...]
+
+    @property
+    def unexplained(self) -> int:
+        return self.file_parameters - self.model_parameters - sum(count for _, count in self.reasons)
+
+
+def compare(tensors: tuple[StoredTensor, ...], model: Model) -> Comparison:
+    """Values the file holds against the model's parameters, the difference explained.
+
+    Prediction layers (MTP) are in the file and not in the model; a tied head may be stored twice;
+    tables of rotations, correction biases and scales of quantised weights are no parameters. Packed
+    4-bit weights hold two values a byte, and are counted so.
+    """
+    held = groups(tensors, len(model.layers))
+    by_part: dict[str, int] = {}
+    for group in held:
+        packed = 2 if group.dtype in ("U8", "I8") and _packed(tensors, group, model) else 1
+        by_part[group.name] = by_part.get(group.name, 0) + group.elements * packed
+    total = sum(by_part.values())
+    reasons: list[tuple[str, int]] = []
+    for part, why in (
+        ("prediction layers", "layers beyond num_hidden_layers (multi-token prediction)"),
+        ("scales", "scales and zero points of quantised weights"),
+        ("rotation tables", "tables of rotations (buffers)"),
+    ):
+        if by_part.get(part):
+            reasons.append((why, by_part[part]))
+    biases = (t for t in tensors if t.name.endswith("e_score_correction_bias"))
+    corrections = sum(t.elements for t in biases if part_of(t.name, len(model.layers)) != "prediction layers")
+    if corrections:
+        reasons.append(("router correction biases (buffers)", corrections))
+    if model.tied and any(t.name.endswith("lm_head.weight") for t in tensors):
+        reasons.append(("the tied head, stored a second time", model.vocab * model.hidden))
+    stored_towers = by_part.get("towers", 0)
+    counted = sum(tower.parameters for tower in model.towers)
+    if stored_towers != counted:
+        reasons.append(("towers the configuration's reader counts otherwise", stored_towers - counted))
+    return Comparison(held, total, model.parameters, sum(t.bytes for t in tensors), tuple(reasons))
+
+
+def _packed(tensors: tuple[StoredTensor, ...], group: Group, model: Model) -> bool:
+    return group.name == "experts" and model.weights.startswith(("mxfp4", "nvfp4"))
