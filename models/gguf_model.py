@@ -178,8 +178,8 @@ def _layer(r: Reader, index: int, hidden: int) -> Layer:
     if not blocks:
         raise r.error(f"layer {index} of '{r.arch}' has neither attention, state space nor MLP known here")
     norms = [n for n, t in tensors.items() if n.endswith("norm.weight") and t.shape == (hidden,)]
-    inner = ("attn_q_norm.weight", "attn_k_norm.weight", "ssm_norm.weight", "attn_q_a_norm.weight")
-    return Layer(tuple(blocks), norms=len([n for n in norms if n not in inner]))
+    inner = ("attn_q_norm", "attn_k_norm", "ssm_norm", "attn_q_a_norm", "attn_kv_a_norm")
+    return Layer(tuple(blocks), norms=len([n for n in norms if n.removesuffix(".weight") not in inner]))
 
 
 def _bias_letters(tensors: dict[str, TensorInfo]) -> str:

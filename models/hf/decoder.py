@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..ffn import Dense, Experts
 from ..mixers import Attention, LatentAttention
@@ -86,13 +87,11 @@ def window_list(f: Fields, layers: int, style: Style) -> list[int | None]:
     """The window of each layer (None: full), by list, pattern or the class's own placement."""
     window = f.integer("sliding_window", "attention_window_size", "sliding_window_size", default=0, least=0)
     chunk = f.integer("attention_chunk_size", default=0, least=0)
-    types = f.words("layer_types", "layers_block_type")
+    types = f.words("layer_types", "layers_block_type", length=layers)
     pattern = f.raw("sliding_window_pattern", "_sliding_window_pattern")
     switched = f.flag("use_sliding_window", default=True)
     first = f.integer("max_window_layers", default=0, least=0)
     if types is not None:
-        if len(types) != layers:
-            raise f.error(f"'layer_types' names {len(types)} layers of {layers}")
         sizes = {"sliding_attention": window, "chunked_attention": chunk or window}
         return [sizes.get(kind) or None for kind in types]
     if not window or not switched:
@@ -166,8 +165,9 @@ EXPERT_COUNT = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num
 
 def expert_layers(f: Fields, layers: int) -> list[bool]:
     """Which layers have experts: by list, by the first dense ones, by step, by period."""
-    kinds = f.words("mlp_layer_types")
+    kinds = f.words("mlp_layer_types", length=layers)
     frequency = f.raw("moe_layer_freq")
+    each = f.items("moe_layer_freq", length=layers) if isinstance(frequency, list) else None
     listed = f.items("moe_layers")
     only_dense = f.items("mlp_only_layers") or []
     first_dense = f.integer(
@@ -181,8 +181,8 @@ def expert_layers(f: Fields, layers: int) -> list[bool]:
     last = f.integer("moe_layer_end_index", default=-1, least=-1)
     if kinds is not None:
         return [kind == "sparse" for kind in kinds]
-    if isinstance(frequency, list):
-        return [bool(value) for value in frequency]
+    if each is not None:
+        return [bool(value) for value in each]
     if listed is not None:
         return [i in listed for i in range(layers)]
     every = frequency if isinstance(frequency, int) and frequency > 0 else 1
@@ -202,14 +202,10 @@ def experts(f: Fields, style: Style) -> Experts | None:
     count = f.integer(*EXPERT_COUNT, default=0, least=0)
     if not count:
         return None
-    width = f.raw("moe_intermediate_size")
-    if isinstance(width, list):
-        width = width[-1]
-    moe_width = width if isinstance(width, int) and width > 0 else f.integer("intermediate_size")
+    width = _last(f.raw("moe_intermediate_size"))
+    moe_width = width if _count(width) else f.integer("intermediate_size")
     shared, shared_width = 0, None
-    many = f.raw("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-    if isinstance(many, list):
-        many = many[-1]
+    many = _last(f.raw("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"))
     total = f.integer(
         "shared_expert_intermediate_size",
         "shared_intermediate_size",
@@ -217,14 +213,13 @@ def experts(f: Fields, style: Style) -> Experts | None:
         default=0,
         least=0,
     )
-    if isinstance(many, int) and many > 0:
+    if _count(many):
         shared, shared_width = many, total or None
     elif total:
         shared, shared_width = 1, total
-    top_k = f.raw("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "top_k_experts")
-    if isinstance(top_k, list):
-        top_k = top_k[-1]
-    if not isinstance(top_k, int) or isinstance(top_k, bool):
+    names = ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+    top_k = _last(f.raw(*names))
+    if not _count(top_k):
         raise f.error("'num_experts_per_tok' is missing; without it active weights cannot be counted")
     return Experts(
         count,
@@ -240,6 +235,15 @@ def experts(f: Fields, style: Style) -> Experts | None:
 
 
 MLP_WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff")
+
+
+def _last(value: Any) -> Any:
+    """The last of a list given a layer (they are alike in the families that give one)."""
+    return value[-1] if isinstance(value, list) and value else value
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def dense(f: Fields, hidden: int, style: Style) -> Dense:

@@ -156,8 +156,8 @@ def llama4(f: Fields) -> Parts:
     """Llama 4: chunked attention but every fourth layer; experts with one shared, every layer or other."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
     chunk = f.integer("attention_chunk_size", default=8192, why="the class default", least=0)
-    types = f.words("layer_types")
-    listed = f.items("no_rope_layers")
+    types = f.words("layer_types", length=count)
+    listed = f.items("no_rope_layers", length=count)
     step = f.integer("no_rope_layer_interval", default=4)
     if types is not None:
         windows = [chunk if kind == "chunked_attention" else None for kind in types]

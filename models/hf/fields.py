@@ -192,17 +192,21 @@ class Fields:
             raise self.error(f"must be text, not {kind_of(value)}", self._present(names))
         return value
 
-    def items(self, *names: str) -> list[Any] | None:
-        """A list of bounded length, or None where absent."""
+    def items(self, *names: str, length: int | None = None) -> list[Any] | None:
+        """A list of bounded length (of `length`, one a layer), or None where absent or empty."""
         value = self.raw(*names)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) > MAX_LIST:
             raise self.error(f"must be a list of at most {MAX_LIST} values", self._present(names))
+        if not value:
+            return None
+        if length is not None and len(value) != length:
+            raise self.error(f"names {len(value)} layers of {length}", self._present(names))
         return value
 
-    def words(self, *names: str) -> list[str] | None:
-        values = self.items(*names)
+    def words(self, *names: str, length: int | None = None) -> list[str] | None:
+        values = self.items(*names, length=length)
         if values is not None and not all(isinstance(v, str) for v in values):
             raise self.error("must be a list of words", self._present(names))
         return values

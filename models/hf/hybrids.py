@@ -145,7 +145,7 @@ def nemotron_h(f: Fields) -> Parts:
 def granite_hybrid(f: Fields) -> Parts:
     """Granite 4 hybrids and Bamba: Mamba-2 or attention, a shared MLP, experts where there are any."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types", "layers_block_type")
+    kinds = f.words("layer_types", "layers_block_type", length=count)
     attends = f.items("attn_layer_indices")
     if kinds is None:
         kinds = ["attention" if attends and i in attends else "mamba" for i in range(count)]
@@ -217,7 +217,7 @@ def zamba2(f: Fields) -> Parts:
 def qwen3_next(f: Fields) -> Parts:
     """Qwen3-Next and Qwen3.5: gated delta net but every full_attention_interval-th layer."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types")
+    kinds = f.words("layer_types", length=count)
     every = f.integer("full_attention_interval", default=4)
     if kinds is None:
         kinds = ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(count)]
@@ -281,8 +281,8 @@ def rwkv(f: Fields) -> Parts:
 def minimax(f: Fields) -> Parts:
     """MiniMax-01: lightning attention but every eighth layer, experts in all."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types")
-    listed = f.items("attn_type_list")
+    kinds = f.words("layer_types", length=count)
+    listed = f.items("attn_type_list", length=count)
     if kinds is not None:
         full_here = [kind == "full_attention" for kind in kinds]
     elif listed is not None:
@@ -304,7 +304,7 @@ def minimax(f: Fields) -> Parts:
 def lfm2(f: Fields) -> Parts:
     """LFM2: short convolutions, attention in some layers; the MLP's width is adjusted by its keys."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types")
+    kinds = f.words("layer_types", length=count)
     listed = f.items("full_attn_idxs")
     if kinds is None:
         if listed is None:

@@ -15,7 +15,6 @@ from infercost.models.catalogue import load_model, model_names
 from infercost.models.recipes import default_recipe, find_recipe
 
 
-
 def test_golden_prefill_and_decode() -> None:
     """LLaMA-7B, B=8, T=1024 on an A100: the design's section 2, to the unit; times to the digits shown."""
     model, gpu = load_model("llama-7b"), load_gpu("a100")

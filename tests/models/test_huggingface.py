@@ -107,7 +107,7 @@ def hold(name: str, model: Model) -> None:
         ours[key] = flops + scans
     for key, value in ours.items():
         if key not in rows:
-            assert key == "state_bytes" and value == 0 or name == "flan-t5-xl" or key == "active", key
+            assert (key == "state_bytes" and value == 0) or name == "flan-t5-xl" or key == "active", key
             continue
         difference = EXPLAINED.get((name, key), (0, ""))[0]
         assert value - rows[key] == difference, (key, value, rows[key], value - rows[key])
@@ -227,7 +227,9 @@ QUANTISED = [
     (
         {
             "quant_method": "compressed-tensors",
-            "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
+            "config_groups": {
+                "group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}
+            },
             "ignore": ["lm_head"],
         },
         "fp8-row",
@@ -237,7 +239,13 @@ QUANTISED = [
             "quant_method": "compressed-tensors",
             "config_groups": {
                 "group_0": {
-                    "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
+                    "weights": {
+                        "num_bits": 4,
+                        "type": "int",
+                        "strategy": "group",
+                        "group_size": 128,
+                        "symmetric": True,
+                    }
                 }
             },
         },
@@ -245,7 +253,11 @@ QUANTISED = [
     ),
     ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, "nvfp4"),
     (
-        {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "self_attn"]},
+        {
+            "quant_method": "fp8",
+            "weight_block_size": [128, 128],
+            "modules_to_not_convert": ["lm_head", "self_attn"],
+        },
         "fp8-block except attention",
     ),
 ]
@@ -297,7 +309,10 @@ LLAMA = {
         ({"extra_proj_dim": 7}, "'extra_proj_dim' is set"),
         ({"layer_types": ["full_attention"]}, "names 1 layers of 2"),
         ({"quantization_config": {"quant_method": "magic"}}, "quant_method 'magic' is not known"),
-        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}}, "weight_block_size"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}},
+            "weight_block_size",
+        ),
         ({"num_local_experts": 4}, "'num_experts_per_tok' is missing"),
     ],
 )
@@ -313,7 +328,16 @@ def test_what_is_refused(change: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", "[" * 100_000, '{"a":' * 50_000, "nul", '{"hidden_size": ' + "9" * 5000 + "}", "{" + " " * (5 << 20) + "}"],
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        "nul",
+        '{"hidden_size": ' + "9" * 5000 + "}",
+        "{" + " " * (5 << 20) + "}",
+    ],
     ids=range(8),
 )
 def test_text_that_is_no_configuration(text: str) -> None:
@@ -346,6 +370,8 @@ print(" ".join(sorted({name.split(".")[0] for name in sys.modules})), file=sys.s
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(CONFIGS["llama-2-7b"]), encoding="utf-8")
-        result = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+        result = subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+        )
     loaded = set(result.stderr.split())
     assert not loaded & {"transformers", "torch", "numpy", "huggingface_hub", "gguf", "rich", "pandas"}
