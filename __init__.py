@@ -1,4 +1,4 @@
-"""infercost: what an LLM request costs, why, and whether your device agrees.
+"""infercost: what an LLM request costs before you run it, and why.
 
 Errors a caller can meet, one tree::
 

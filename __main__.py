@@ -1,6 +1,20 @@
-"""`python -m infercost`."""
+"""`python -m infercost`, and the `infercost` script: the command line, imported under a guard."""
 
-from .cli.app import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; an interrupt while it is still being imported is one line too."""
+    try:
+        from .cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("infercost: interrupted", file=sys.stderr)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

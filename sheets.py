@@ -7,6 +7,7 @@ aliases are refused, and every value is checked against the annotation of the fi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,8 @@ def read_yaml(text: str, origin: str, trusted: bool = False) -> dict[str, Any]:
         if not trusted:
             _scan(text, origin)
         data = yaml.load(text, Loader=loader)
+    except SheetError:
+        raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{origin}:{mark.line + 1}" if mark else origin
@@ -75,7 +78,8 @@ def read_yaml(text: str, origin: str, trusted: bool = False) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise SheetError(f"{origin}: not valid YAML: {str(error).splitlines()[0]}") from None
     except (ValueError, OverflowError, RecursionError) as error:
-        raise SheetError(f"{origin}: a value cannot be read: {str(error).splitlines()[0]}") from None
+        said = str(error).splitlines() or [type(error).__name__]
+        raise SheetError(f"{origin}: a value cannot be read: {said[0]}") from None
     if not isinstance(data, dict):
         raise SheetError(f"{origin}: a sheet is a mapping of keys to values, not {kind_of(data)}")
     return data
@@ -86,21 +90,58 @@ def _scan(text: str, origin: str) -> None:
 
     if len(text) > MAX_SHEET_BYTES:
         raise SheetError(f"{origin}: {len(text):,} characters; a sheet has at most {MAX_SHEET_BYTES:,}")
-    depth = 0
-    # The pure-Python event parser never builds a tree, so a bomb costs no more than its own text.
+    open_maps: list[_Open] = []
+    # The event parser never builds a tree, so a bomb costs no more than its own text.
     events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     for nodes, event in enumerate(events):
-        line = event.start_mark.line + 1 if event.start_mark else 0
+        where = f"{origin}:{event.start_mark.line + 1 if event.start_mark else 0}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise SheetError(f"{origin}:{line}: anchors and aliases (& and *) are not allowed in sheets")
-        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            depth += 1
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise SheetError(f"{origin}:{line}: nested deeper than {MAX_DEPTH} levels")
+            raise SheetError(f"{where}: anchors and aliases (& and *) are not allowed in sheets")
+        if getattr(event, "tag", None):
+            raise SheetError(f"{where}: tags ({str(event.tag)[:40]}) are not allowed in sheets")
         if nodes > MAX_NODES:
-            raise SheetError(f"{origin}:{line}: more than {MAX_NODES:,} values")
+            raise SheetError(f"{where}: more than {MAX_NODES:,} values")
+        if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            open_maps.pop()
+            continue
+        starts = isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent))
+        scalar = event.value if isinstance(event, yaml.ScalarEvent) else None
+        if (starts or scalar is not None) and open_maps:
+            problem = open_maps[-1].step(scalar)
+            if problem:
+                raise SheetError(f"{where}: {problem}")
+        if scalar is not None and event.style is None and _OLD_NUMBER.fullmatch(scalar):
+            raise SheetError(
+                f"{where}: '{scalar}' would be read as base 8 or 60; write it plainly, or in quotes"
+            )
+        if starts:
+            open_maps.append(_Open(isinstance(event, yaml.MappingStartEvent)))
+        if len(open_maps) > MAX_DEPTH:
+            raise SheetError(f"{where}: nested deeper than {MAX_DEPTH} levels")
+
+
+_OLD_NUMBER = re.compile(r"[-+]?0[0-9]+|[-+]?[0-9]+(:[0-5]?[0-9])+")
+"""Octal and sexagesimal integers of YAML 1.1, which nobody writes on purpose."""
+
+
+class _Open:
+    """A mapping or list being scanned: in a mapping, every other value is a key, and is there once."""
+
+    def __init__(self, mapping: bool) -> None:
+        self.keys: set[str] | None = set() if mapping else None
+        self.at_key = True
+
+    def step(self, scalar: str | None) -> str:
+        """Take the next value (None: a nested one); what is wrong with it, or nothing."""
+        if self.keys is None:
+            return ""
+        was_key, self.at_key = self.at_key, not self.at_key
+        if not was_key or scalar is None:
+            return ""
+        if scalar in self.keys:
+            return f"the key '{scalar[:60]}' stands twice"
+        self.keys.add(scalar)
+        return ""
 
 
 class Section:
@@ -135,6 +176,8 @@ class Section:
                 raise self.error(f"'{key}' is missing; it is required", None)
             return default
         value = self.data[key]
+        if isinstance(value, str) and "\n" in value and key != "notes":
+            raise self.error("must be one line", key)
         try:
             return check(value, annotation)
         except ValueError as error:
@@ -172,7 +215,8 @@ class Section:
         try:
             return cls(**values)
         except InputError as error:
-            raise self.error(str(error)) from None
+            said = str(error)
+            raise self.error(said.removeprefix(f"{self.path[-1]}: ") if self.path else said) from None
 
 
 _ABSENT: Any = object()

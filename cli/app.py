@@ -15,14 +15,15 @@ from .. import __version__
 from .errors import report_error
 
 COMMANDS = {
-    "kv": "KV cache and state: bytes by layer group, for any lengths and formats.",
-    "weights": "Weights: bytes by component, format and recipe.",
-    "ops": "Every operation of a step: FLOPs, bytes, intensity, verdict, time floor.",
-    "roofline": "Ridge points of a GPU, and where a model's operations fall under its roof.",
-    "models": "List, show and check model sheets.",
-    "gpus": "List, show and check accelerator sheets.",
+    "kv": "KV cache and state, by what keeps it.",
+    "weights": "Weights by component, format and recipe.",
+    "ops": "Every operation of a step: FLOPs, bytes, bound, floor.",
+    "roofline": "Ridge points, and operations under the roof.",
+    "models": "List, show, import, compare and check models.",
+    "gpus": "List, show and check accelerators.",
 }
 
+INTERRUPTED = 130
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -62,7 +63,7 @@ def make_app() -> typer.Typer:
             False, "--version", callback=show_version, is_eager=True, help="Print the version."
         ),
     ) -> None:
-        """What an LLM request costs before you run it, why, and whether your device agrees.
+        """What an LLM request costs before you run it, and why.
 
         \b
         infercost kv --model llama-7b --seq 32k
@@ -91,9 +92,13 @@ def main() -> None:
     try:
         command = typer.main.get_command(make_app())
         code = command(standalone_mode=False, prog_name="infercost")
-        sys.stdout.flush()
-    except SystemExit:
-        raise
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if code == INTERRUPTED:
+            report_error(KeyboardInterrupt())
+    except SystemExit as leaving:
+        # Typer leaves with 1 where the reader of its output has gone, after wrapping the stream.
+        code = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else leaving.code
     except BaseException as error:
         code = report_error(error)
     finally:

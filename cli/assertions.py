@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from .. import InputError
 from ..sheets import nearest
-from .errors import FailedAssertionError
 
 _COMPARE = {
     "<=": operator.le,
@@ -18,28 +18,49 @@ _COMPARE = {
     "<": operator.lt,
     ">": operator.gt,
 }
+Condition = tuple[str, str, Any, str]
+"""(path, comparison, value, the value as it was written)."""
+
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
 
 
-def check_assertions(conditions: list[str], document: dict[str, Any]) -> None:
-    """Raises FailedAssertionError for the first condition that does not hold.
-
-    With a list given to an option, the condition is on every point's own keys.
-    """
+def parse_assertions(conditions: Iterable[str]) -> list[Condition]:
+    """Conditions taken apart. Raises InputError for one that is none, before anything is printed."""
+    out: list[Condition] = []
     for text in conditions:
         match = _CONDITION.fullmatch(text)
         if match is None:
             raise InputError(
                 f"--assert '{text[:80]}' is not 'key comparison value', such as 'logical_bytes < 20e9'"
             )
-        path, sign, wanted = match[1], match[2], _literal(match[3])
+        out.append((match[1], match[2], _literal(match[3]), match[3]))
+    return out
+
+
+def check_assertions(conditions: list[Condition], document: dict[str, Any]) -> list[str]:
+    """What does not hold, a line each; InputError where a key is not there or cannot be compared.
+
+    With a list given to an option, a condition is on every point's own keys.
+    """
+    failed = []
+    for path, sign, wanted, written in conditions:
         first = re.split(r"[.\[]", path)[0]
         for point in document.get("points") or [document]:
             value = look_up(point if first in point else document, path)
-            if _is_number(value) != _is_number(wanted) and sign not in ("==", "!="):
-                raise InputError(f"--assert {path}: cannot compare {value!r} with {wanted!r}")
+            alike = (_is_number(value) and _is_number(wanted)) or (
+                isinstance(value, str) and isinstance(wanted, str)
+            )
+            if sign not in ("==", "!=") and not alike:
+                raise InputError(f"--assert {path}: cannot compare {_named(value)} with '{written}'")
             if not _COMPARE[sign](value, wanted):
-                raise FailedAssertionError(f"assertion failed: {path} {sign} {match[3]}, but it is {value}")
+                failed.append(f"assertion failed: {path} {sign} {written}, but it is {value}")
+    return failed
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "a list of values" if isinstance(value, list) else "a group of values"
+    return "null" if value is None else repr(value)
 
 
 def _is_number(value: Any) -> bool:
@@ -49,6 +70,10 @@ def _is_number(value: Any) -> bool:
 def _literal(text: str) -> Any:
     if text in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[text]
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        pass
     try:
         return float(text.replace("_", ""))
     except ValueError:
@@ -61,12 +86,26 @@ def look_up(document: Any, path: str) -> Any:
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
         elif isinstance(value, list) and any(isinstance(v, dict) and v.get("name") == step for v in value):
             value = next(v for v in value if isinstance(v, dict) and v.get("name") == step)
         else:
             names = list(value) if isinstance(value, dict) else []
-            hint = nearest(step, names) or (f"; keys here: {', '.join(names[:12])}" if names else "")
+            deeper = _paths_to(document, step)
+            hint = nearest(step, names) or (f"; there is {' and '.join(deeper)}" if deeper else "")
+            hint = hint or (f"; keys here: {', '.join(names[:12])}" if names else "")
             raise InputError(f"--assert: there is no '{step}' in '{path}'{hint}")
     return value
+
+
+def _paths_to(document: Any, key: str, most: int = 3) -> list[str]:
+    """Where else `key` stands, two levels down at the most: `totals.decode.floor_s`."""
+    out = []
+    for name, value in document.items() if isinstance(document, dict) else ():
+        for inner, deeper in value.items() if isinstance(value, dict) else ():
+            if inner == key:
+                out.append(f"{name}.{key}")
+            elif isinstance(deeper, dict) and key in deeper:
+                out.append(f"{name}.{inner}.{key}")
+    return out[:most]

@@ -50,7 +50,7 @@ def report_error(error: BaseException) -> int:
 
 def _say(message: str, code: int) -> int:
     line = " ".join(clean(message).split())
-    with suppress(OSError):  # where standard error is gone too, the exit code still tells
+    with suppress(OSError, ValueError):  # where standard error is gone too, the exit code still tells
         print(f"infercost: {line}", file=sys.stderr)
     return code
 

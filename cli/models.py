@@ -23,7 +23,7 @@ from ..sheets import SheetError, read_file
 from . import options as o
 from .checkpoint import checkpoint
 from .inputs import document, inferred_notes
-from .output.report import Report, Sink, Table, emit, write_file
+from .output.report import Report, Sink, Table, emit, write_file, write_stdout
 from .text import clean, count, params, plural, shown
 
 app = typer.Typer(
@@ -193,7 +193,7 @@ def import_(
     text = sheet_text(model)
     model_from_text(text, output or "<sheet>")  # what is written must read back
     if output is None:
-        sys.stdout.write(text)
+        write_stdout(text)
     else:
         write_file(Path(output), text)
     notes = [*model.inferred]

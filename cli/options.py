@@ -43,8 +43,6 @@ Model = Annotated[
         help="Model: a name, sheet.yaml, config.json, GGUF, model folder, hf:owner/name, or - (stdin); "
         "a,b compares.",
         autocompletion=complete_model,
-        envvar="INFERCOST_MODEL",
-        show_envvar=False,
     ),
 ]
 Gpu = Annotated[
@@ -133,9 +131,7 @@ RidgeOption = Annotated[
 
 Engine = Annotated[
     str | None,
-    typer.Option(
-        "--engine", help="hf: as the transformers library does it; default: as serving engines."
-    ),
+    typer.Option("--engine", help="hf: as the transformers library does it; default: as serving engines."),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]

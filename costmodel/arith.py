@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..models.formats import ceil_div as ceil_div
+
 
 def least(a: Any, b: Any) -> Any:
     """Smaller of two, element by element for arrays."""
@@ -25,8 +27,3 @@ def most(a: Any, b: Any) -> Any:
     if hasattr(b, "clip"):
         return b.clip(a, None)
     return max(a, b)
-
-
-def ceil_div(value: Any, by: Any) -> Any:
-    """value / by rounded up."""
-    return -(-value // by)

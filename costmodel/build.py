@@ -35,8 +35,11 @@ class Builder:
         self._counts: dict[tuple[str, Work], int] = {}
 
     def ops(self) -> tuple[Op, ...]:
+        """What was built; works of one name stand together, where the first of them ran."""
         phase = self.step.phase
-        return tuple(Op(phase, name, work, n) for (name, work), n in self._counts.items())
+        first = {name: i for i, (name, _) in reversed(list(enumerate(self._counts)))}
+        built = [Op(phase, name, work, n) for (name, work), n in self._counts.items()]
+        return tuple(sorted(built, key=lambda op: first[op.name]))
 
     def add(self, name: str, work: Work, count: int = 1) -> None:
         key = (name, work)
@@ -83,7 +86,7 @@ class Builder:
         work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes)
         self.add(name, work, count)
 
-    def norms(self, tokens: Number, layer: Layer) -> None:
+    def norms(self, tokens: Number, layer: Layer, prefix: str = "") -> None:
         """The layer's norms of the hidden width: one fused with each residual add, the rest alone.
 
         A layer adds to the residual after each block, or once for blocks side by side; Gemma's
@@ -97,14 +100,14 @@ class Builder:
         fused = min(layer.norms, adds)
         if self.run.fusion == "none":
             if adds:
-                self.pointwise("add", values, 1 + added, 1, added, count=adds)
+                self.pointwise(f"{prefix}add", values, 1 + added, 1, added, count=adds)
             if layer.norms:
-                self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms)
+                self.pointwise(f"{prefix}norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms)
             return
         if fused:
-            self.pointwise("add_norm", values, 1 + added, 2, NORM_FLOPS + added, weight, count=fused)
+            self.pointwise(f"{prefix}add_norm", values, 1 + added, 2, NORM_FLOPS + added, weight, count=fused)
         if layer.norms > fused:
-            self.pointwise("norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
+            self.pointwise(f"{prefix}norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
 
 
 def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -22,14 +22,21 @@ def expected_distinct(total: int, top_k: int, tokens: Number, skew: float = 0.0)
     return sum(1 - (1 - q) ** tokens for q in inclusion_chances(total, top_k, skew))
 
 
+def local_distinct(block: Experts, tokens: Number, skew: float = 0.0) -> Number:
+    """Expected distinct experts of those this rank holds: all of them off one rank, its share on one."""
+    total = block.total or block.count
+    return expected_distinct(total, block.top_k, tokens, skew) * block.count / total
+
+
 def inclusion_chances(total: int, top_k: int, skew: float) -> list[float]:
     """Chance of each expert to be chosen by a token: proportional to r^-skew, capped at 1."""
     weights = [(rank + 1) ** -skew for rank in range(total)]
-    certain = 0
+    left, certain, scale = sum(weights), 0, 0.0
     while certain < top_k:
-        scale = (top_k - certain) / sum(weights[certain:])
+        scale = (top_k - certain) / left
         if weights[certain] * scale <= 1:
             break
+        left -= weights[certain]
         certain += 1
     else:
         scale = 0.0
@@ -95,8 +102,9 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
     seen = tokens * b.run.expert_ranks
     b.gemm("router", tokens, [router["router"]], [router[n] for n in ("router_bias",) if n in router])
     b.pointwise("route", tokens * total, 1, 0, ACTIVATION_FLOPS)
-    distinct = expected_distinct(total, block.top_k, seen, b.run.skew) * block.count / total
-    rows = whole(seen * block.top_k * block.count / total)
+    distinct = local_distinct(block, seen, b.run.skew)
+    routed = seen * block.top_k
+    rows = routed if block.count == total else whole(routed * block.count / total)
 
     def grouped(name: str, input_rows: Number, matrices: list[Tensor], others: list[str]) -> None:
         one = [x._replace(copies=1) for x in matrices] + [t[n]._replace(copies=1) for n in others if n in t]
@@ -116,7 +124,10 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
 
     into = [t[n] for n in ("gate", "up") if n in t]
     arriving = least(rows, seen)
-    grouped("experts.gate_up" if block.gated else "experts.up", arriving, into, ["up_bias"])
+    if b.run.fusion == "none" and block.gated:
+        grouped("experts.gate", arriving, [t["gate"]], [])
+        into = [t["up"]]
+    grouped("experts.gate_up" if len(into) > 1 else "experts.up", arriving, into, ["up_bias"])
     activation(b, rows * block.width, block.gated, "experts.")
     grouped("experts.down", rows, [t["down"]], ["down_bias"])
     b.pointwise("combine", tokens * b.hidden, block.top_k, 1, 2 * block.top_k)

@@ -12,7 +12,7 @@ from ..models.mixers import (
     ShortConvolution,
     StateSpace,
 )
-from ..models.spec import Encoder, Layer
+from ..models.spec import Encoder, Layer, grouped
 from ..models.tensor import Tensor
 from .attention import (
     attention_ops,
@@ -35,14 +35,16 @@ from .step import Plan
 def ops(plan: Plan) -> tuple[Op, ...]:
     """Every operation of one step, equal ones counted together, in the order they first run."""
     b = Builder(plan)
-    if b.step.encoder_tokens and plan.model.encoder is not None:
-        _encoder(b, plan.model.encoder)
-    _embedding(b)
+    if plan.model.input_end:
+        if b.step.encoder_tokens and plan.model.encoder is not None:
+            _encoder(b, plan.model.encoder)
+        _embedding(b)
     for layer, index, times in layer_groups(plan.model, b.recipe):
         b.layer, b.times = index, times
         _layer(b, layer)
     b.layer, b.times = -1, 1
-    _head(b)
+    if plan.model.output_end:
+        _head(b)
     return b.ops()
 
 
@@ -104,7 +106,7 @@ def _head(b: Builder) -> None:
     if b.model.final_norm:
         b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b))
     if "project_out" in outer:
-        b.gemm("project_out", b.step.tokens, [outer["project_out"]], [])
+        b.gemm("project_out", rows, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]
     size = b.weight_bytes([matrix, *([outer["head_bias"]] if b.model.head_bias else [])])
     math = b.recipe.format(matrix, -1, b.model).math or b.plan.activation
@@ -117,6 +119,12 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
     sequences = [(s.count, s.encoder_new) for s in b.step.segments if s.encoder_new]
     decoder_hidden, b.hidden = b.hidden, encoder.hidden
     b.layer = 0
+    if not encoder.stem:
+        table = b.model.outer_tensors()[0]
+        b.layer = -1
+        row = b.weight_bytes([table._replace(rows=1)])
+        b.add("encoder.embedding", Gather(tokens, table.cols, row, activation_bytes=b.activation_bytes))
+        b.layer = 0
     for stem in encoder.stem:
         matrix, bias = stem.tensors()
         b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])
@@ -124,17 +132,14 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
     if encoder.extra:
         extra = Tensor("encoder", "encoder_extra", 1, encoder.extra, "vector")
         b.add("encoder.positions", Gather(1, 0, b.weight_bytes([extra])))
-    counts: dict[Layer, int] = {}
-    for layer in encoder.layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    for layer, times in counts.items():
+    for layer, times in grouped(encoder.layers):
         b.times = times
         for block in layer.blocks:
             if isinstance(block, Attention):
                 encoder_attention_ops(b, block, sequences)
             elif isinstance(block, Dense):
                 dense_ops(b, block, tokens, "encoder.")
-        b.norms(tokens, layer)
+        b.norms(tokens, layer, "encoder.")
     b.times = 1
     if encoder.final_norm:
         b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, _norm(b))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import InputError
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.spec import Model
@@ -118,10 +119,10 @@ def cache_bill(
 
 
 class Allocation(NamedTuple):
-    """What an allocator of `policy` takes for the growing KV of one set of sequences."""
+    """What an allocator of `policy` takes for one set of sequences, fixed states included."""
 
     policy: str
-    block_tokens: int
+    block_tokens: int | None
     allocated_bytes: int
     utilisation: float
     waste_average_bytes: int | float
@@ -138,37 +139,55 @@ def allocate(
     block: int = 16,
     reserved: int | None = None,
     prompt: int | None = None,
+    encoder: int = 0,
 ) -> Allocation:
-    """Growing KV under an allocator: paged, static or concat.
+    """The cache under an allocator: paged, static or concat.
 
     paged: whole blocks of `block` tokens; waste is block - 1 tokens at most, half that on average.
     static: `reserved` tokens per sequence from the start (window layers: their window at most).
-    concat: every decode step allocates the cache anew and copies it, 2·t·kv bytes at t tokens; a
-    `prompt` of P grown to T tokens makes T - P - 1 steps, since prefill yields the first token.
+    concat: every decode step allocates the cache anew and copies it, 2·t·kv bytes at t tokens, the old
+    one standing beside it meanwhile; a `prompt` of P grown to T tokens makes T - P - 1 steps, since
+    prefill yields the first token. Fixed states and cross-attention KV are taken as they are.
     Source: seed ledger, pg.waste and pg.concat; PagedAttention, arXiv 2309.06180, section 3.1.
+
+    Raises InputError where a policy lacks what it goes by.
     """
-    kept = reserved if policy == "static" and reserved is not None else tokens
-    allocated = used = per_token = copied = 0
+    if policy == "static" and reserved is None:
+        raise InputError("a static allocator reserves a length: give --max-len")
+    if policy == "concat" and prompt is None:
+        raise InputError("growing by concatenation goes from a prompt: give --prompt and --gen")
+    bill = cache_bill(model, tokens, batch, fmt, encoder)
+    used = bill.logical_bytes
+    allocated, per_token, copied = used, 0, 0
     for cache, layers in cache_groups(model):
         if not cache.rows or not cache.stored or cache.kind == "cross_attention":
             continue
         row = row_bytes(cache, fmt) * layers * batch
-        held = cached_tokens(cache, kept)
+        held, per_token = cached_tokens(cache, tokens), per_token + row
         if policy == "paged":
-            held = int(ceil_div(held, block)) * block
-        allocated += row * held
-        used += row * cached_tokens(cache, tokens)
-        per_token += row
-        if policy == "concat" and prompt is not None:
-            copied += sum(2 * row * cached_tokens(cache, t) for t in range(prompt, tokens - 1))
+            allocated += row * (int(ceil_div(held, block)) * block - held)
+        elif policy == "static" and reserved is not None:
+            allocated += row * (cached_tokens(cache, reserved) - held)
+        elif prompt is not None:
+            allocated += row * cached_tokens(cache, max(tokens - 1, 1))
+            copied += 2 * row * _sum_of_lengths(cache, prompt, tokens - 1)
     most = (block - 1) * per_token if policy == "paged" else allocated - used
     average = most / 2 if policy == "paged" else float(most)
     return Allocation(
         policy,
-        block if policy == "paged" else 0,
+        block if policy == "paged" else None,
         allocated,
         used / allocated if allocated else 1.0,
         int(average) if average.is_integer() else average,
         most,
         copied,
     )
+
+
+def _sum_of_lengths(cache: CacheSpec, start: int, end: int) -> int:
+    """Cached tokens summed over lengths start, ..., end - 1: Σ min(t, W)."""
+    if end <= start:
+        return 0
+    turn = end if cache.window is None else min(max(cache.window, start), end)
+    growing = (start + turn - 1) * (turn - start) // 2
+    return growing + (end - turn) * (cache.window or 0)

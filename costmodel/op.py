@@ -257,7 +257,7 @@ class Scan:
 @dataclass(frozen=True)
 class Collective:
     """`message_bytes` per rank through `world` ranks: all_reduce, all_gather, reduce_scatter,
-    all_to_all or send. `wire_bytes` leave each rank (ring for the reductions and gathers)."""
+    all_to_all, or send to one neighbour. `wire_bytes` leave each rank (ring for reductions, gathers)."""
 
     name: str
     message_bytes: Number

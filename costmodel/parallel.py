@@ -15,7 +15,7 @@ from ..models.mixers import (
     ShortConvolution,
     StateSpace,
 )
-from ..models.spec import Block, Layer
+from ..models.spec import Block, Layer, Model, grouped
 from .arith import ceil_div
 from .op import Collective, Op
 from .step import Plan
@@ -61,23 +61,42 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
     """The plan of one rank of pipeline `stage`: a smaller model over the same step.
 
     Widths and heads are divided by tp (KV heads copied once there are fewer than ranks, latent
-    caches copied on every rank), experts by ep, layers by pp. With expert parallelism over
-    data-parallel attention, the step is one rank's own and `expert_ranks` meet at the experts.
+    caches copied on every rank), experts by ep, layers by pp. The first stage holds the tables and
+    the encoder, the last one the head. With expert parallelism over data-parallel attention, the
+    step is one rank's own and `expert_ranks` meet at the experts.
 
     Raises InputError where something does not divide.
     """
     model = plan.model
-    if len(model.layers) < parallel.pp:
-        raise InputError(f"pp {parallel.pp} is more than the {len(model.layers)} layers of {model.name}")
-    per_stage = ceil_div(len(model.layers), parallel.pp)
-    layers = model.layers[stage * per_stage : (stage + 1) * per_stage]
-    local = tuple(
-        replace(layer, blocks=tuple(_shard_block(block, parallel) for block in layer.blocks))
-        for layer in layers
+    layers = tuple(_shard_layer(layer, parallel) for layer in stage_layers(model, parallel, stage))
+    encoder = model.encoder
+    if encoder is not None:
+        encoder = replace(encoder, layers=tuple(_shard_layer(layer, parallel) for layer in encoder.layers))
+    small = replace(
+        model,
+        layers=layers,
+        vocab=ceil_div(model.vocab, parallel.tp),
+        encoder=encoder,
+        input_end=stage == 0,
+        output_end=stage == parallel.pp - 1,
     )
-    small = replace(model, layers=local, vocab=ceil_div(model.vocab, parallel.tp))
     ranks = parallel.ep if parallel.tp == 1 else 1
     return replace(plan, model=small, run=replace(plan.run, expert_ranks=ranks))
+
+
+def stage_layers(model: Model, parallel: Parallel, stage: int) -> tuple[Layer, ...]:
+    """Layers of one pipeline stage: as even as they can be, the first stages one longer."""
+    if len(model.layers) < parallel.pp:
+        raise InputError(f"pp {parallel.pp} is more than the {len(model.layers)} layers of {model.name}")
+    if not 0 <= stage < parallel.pp:
+        raise InputError(f"stage {stage} is not one of the {parallel.pp} pipeline stages")
+    each, longer = divmod(len(model.layers), parallel.pp)
+    start = stage * each + min(stage, longer)
+    return model.layers[start : start + each + (stage < longer)]
+
+
+def _shard_layer(layer: Layer, parallel: Parallel) -> Layer:
+    return replace(layer, blocks=tuple(_shard_block(block, parallel) for block in layer.blocks))
 
 
 def _divide(value: int, by: int, what: str) -> int:
@@ -130,31 +149,40 @@ def _shard_experts(block: Experts, parallel: Parallel) -> Experts:
     return replace(block, width=width, shared_width=shared)
 
 
-def link_ops(plan: Plan, parallel: Parallel) -> tuple[Op, ...]:
-    """Collectives of one rank in one step of the unsharded `plan`.
+def link_ops(plan: Plan, parallel: Parallel, stage: int = 0) -> tuple[Op, ...]:
+    """Collectives of one rank of `stage` in one step of the unsharded `plan`.
 
     Tensor parallelism all-reduces the hidden activations after every block (once where attention
-    and MLP run side by side) and after the vocabulary-parallel embedding, and gathers the logits;
-    expert parallelism over data-parallel attention sends each token's hidden vector to its top_k
-    experts and back; pipeline stages pass the hidden activations on.
+    and MLP run side by side, once more inside Mamba-1, whose dt, B and C come from all channels) and
+    after the vocabulary-parallel embedding, and gathers the logits; expert parallelism over
+    data-parallel attention sends each token's hidden vector to its top_k experts and back; a
+    pipeline stage passes the hidden activations on.
     Source: Megatron-LM, arXiv 1909.08053, section 3; DeepSeekMoE for the dispatch.
     """
     model, phase, out = plan.model, plan.step.phase, list[Op]()
+    layers = stage_layers(model, parallel, stage)
+    first, last = stage == 0, stage == parallel.pp - 1
     hidden_bytes = plan.step.tokens * model.hidden * plan.activation_bytes
     if parallel.tp > 1:
         work = Collective("all_reduce", hidden_bytes, parallel.tp)
-        blocks = sum(times * _reductions(layer) for layer, times in model.groups)
-        out.append(Op(phase, "all_reduce", work, blocks + 1))
-        logits = plan.step.logit_rows * model.vocab * plan.activation_bytes
-        out.append(Op(phase, "gather_logits", Collective("all_gather", logits, parallel.tp), 1))
+        out.append(Op(phase, "all_reduce", work, sum(_reductions(layer) for layer in layers) + first))
+        blocks = [block for layer in layers for block in layer.blocks]
+        mamba = [b for b in blocks if isinstance(b, StateSpace) and b.dt_rank is not None]
+        if mamba:
+            width = (mamba[0].dt_rank or 0) + 2 * mamba[0].state
+            small = plan.step.tokens * width * plan.activation_bytes
+            out.append(Op(phase, "reduce_dt_bc", Collective("all_reduce", small, parallel.tp), len(mamba)))
+        if last:
+            logits = plan.step.logit_rows * model.vocab * plan.activation_bytes
+            out.append(Op(phase, "gather_logits", Collective("all_gather", logits, parallel.tp), 1))
     elif parallel.ep > 1:
-        for layer, times in model.groups:
+        for layer, times in grouped(layers):
             for block in layer.blocks:
                 if isinstance(block, Experts):
                     work = Collective("all_to_all", hidden_bytes * block.top_k, parallel.ep)
                     out += [Op(phase, "dispatch", work, times), Op(phase, "combine", work, times)]
-    if parallel.pp > 1:
-        out.append(Op(phase, "send", Collective("send", hidden_bytes, parallel.pp), parallel.pp - 1))
+    if not last:
+        out.append(Op(phase, "send", Collective("send", hidden_bytes, 2), 1))
     return tuple(out)
 
 

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from .. import InputError
 from ..hardware.spec import Gpu
-from .arith import most
+from ..models.cache import CacheSpec
+from ..models.formats import Format
+from .arith import least, most
 from .attention import key_rows
 from .build import layer_groups
 from .kv import row_bytes, state_bytes
-from .op import Number, Op, Work
-from .step import Plan
+from .op import Gather, Number, Op, Work
+from .step import Plan, Segment
 
 TEXTBOOK_GB = 1 << 30
 MEMORY_BOUND_BELOW = 0.75
@@ -93,7 +95,7 @@ def verdict(value: float | None, point: Ridge) -> str:
     for arithmetic, in either convention; between, the convention would decide, so it is "near".
     """
     if value is None:
-        return "no traffic"
+        return "compute-bound"  # nothing is moved: memory cannot be what it waits for
     if value < MEMORY_BOUND_BELOW * point.textbook:
         return "memory-bound"
     if value > COMPUTE_BOUND_ABOVE * point.datasheet:
@@ -102,6 +104,7 @@ def verdict(value: float | None, point: Ridge) -> str:
 
 
 def op_verdict(op: Op, gpu: Gpu) -> str:
+    """The verdict of `op` against the ridge of the type its own matrix product is done in."""
     return verdict(intensity(op), ridge(gpu, work_math(op.work) or default_dtype(gpu)))
 
 
@@ -135,6 +138,7 @@ class Totals(NamedTuple):
 
 
 def totals(ops: Iterable[Op]) -> Totals:
+    """FLOPs and bytes by class, summed over `ops` and their counts."""
     out = Totals(0, 0, 0, 0, 0, 0)
     for op in ops:
         moved = op.bytes
@@ -155,27 +159,38 @@ def step_floor_s(ops: Iterable[Op], gpu: Gpu) -> Number:
 
 
 def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
-    """Bytes no implementation of the step avoids: each weight read once, each cache row of the
-    step's contexts touched once (read if old, written if new), each state read and written.
+    """Bytes no implementation of the step avoids: each weight read once, each cache row that the step
+    needs touched once (read if old, written if new), each state read and written.
 
-    Weights that two kernels of a mixed step read (MLA absorbed and expanded) count once.
+    Looked-up table rows are left out (a tied table is read as the head already), and weights that two
+    kernels of a mixed step read (MLA absorbed and expanded) count once.
+    Source: the design's bound; ../shared/peers, section 0: "weights minus the input table, plus KV".
     """
     ops = tuple(ops)
     rebuilt = any(op.name == "kv_b" for op in ops)
     once = (op for op in ops if not (rebuilt and op.name in ("q_absorb", "v_up")))
-    weights = sum(op.bytes.weights for op in once)
-    rows = 0
+    weights = sum(op.bytes.weights for op in once if not isinstance(op.work, Gather))
+    cached = 0
     for layer, _, times in layer_groups(plan.model, plan.recipe):
         for cache in layer.caches():
-            row = row_bytes(cache, plan.run.kv)
             for segment in plan.step.segments:
-                if cache.kind == "cross_attention":
-                    touched = segment.encoder_new + segment.encoder_past
-                else:
-                    touched = key_rows(segment, cache.window)
                 state = 2 * state_bytes(cache, plan.activation_bytes)
-                rows += times * segment.count * (row * touched + state)
-    return weights + rows
+                cached += times * segment.count * (touched_bytes(cache, segment, plan.run.kv) + state)
+    return weights + cached
+
+
+def touched_bytes(cache: CacheSpec, segment: Segment, fmt: Format) -> Number:
+    """Bytes of one sequence's rows that a step reads or writes; none where another layer's are read."""
+    if not cache.stored:
+        return 0
+    if cache.kind == "cross_attention":
+        return (segment.encoder_new + segment.encoder_past) * row_bytes(cache, fmt)
+    context = key_rows(segment, cache.window)
+    total = 0
+    for row in cache.rows:
+        chosen = context if row.top_k is None else least(context, segment.new * row.top_k)
+        total += chosen * row.heads * fmt.row_bytes(row.width)
+    return total
 
 
 def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:

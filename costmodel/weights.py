@@ -9,7 +9,7 @@ from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
 from ..models.tensor import Tensor
 from .build import layer_groups
-from .ffn import expected_distinct
+from .ffn import local_distinct
 from .op import whole
 
 ENCODER_SIDE = ("cross_k", "cross_v", "cross_k_bias", "cross_v_bias")
@@ -50,8 +50,9 @@ def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0)
     ) -> None:
         nonlocal read
         for tensor in tensors:
-            size = times * recipe.tensor_bytes(tensor, layer, model)
-            fmt = recipe.format(tensor, layer, model).name
+            absent = tensor.component in recipe.leaves_out
+            size = 0 if absent else times * recipe.tensor_bytes(tensor, layer, model)
+            fmt = "not in the file" if absent else recipe.format(tensor, layer, model).name
             line = lines.setdefault((tensor.component, fmt), [0, 0])
             line[0] += times * tensor.elements * stored
             line[1] += size * stored
@@ -76,7 +77,7 @@ def touched_share(layer: Layer, tokens: int, skew: float = 0.0) -> float:
     """Expected share of a layer's routed experts that `tokens` tokens touch (1 without experts)."""
     for block in layer.blocks:
         if isinstance(block, Experts):
-            return float(expected_distinct(block.count, block.top_k, tokens, skew) / block.count)
+            return float(local_distinct(block, tokens, skew) / block.count)
     return 1.0
 
 

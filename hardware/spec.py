@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from .. import InputError
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
-GIB = 1 << 30
 MIB = 1 << 20
 
 
@@ -99,7 +98,6 @@ class Gpu:
     dies: int = 1
     confidence: str = "high"
     derivation_exception: str = ""
-    aliases: tuple[str, ...] = ()
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -110,6 +108,12 @@ class Gpu:
                 raise InputError(f"'{dtype}' is not a dtype of peaks; allowed: {', '.join(DTYPES)}")
             if not 1e9 <= value <= 1e18:
                 raise InputError(f"peak of {dtype} is not between 0.001 and 1e6 TFLOP/s: {value / 1e12:g}")
+        for name, most in (("link_gb_per_s", 1e6), ("power_w", 1e5), ("year", 3000)):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= most:
+                raise InputError(f"{name} must be between 0 and {most:g}, not {value:g}")
+        if self.confidence not in ("high", "medium", "low"):
+            raise InputError(f"confidence is high, medium or low, not '{self.confidence}'")
         if self.dies < 1 or self.dies > 64:
             raise InputError(f"dies must be between 1 and 64, not {self.dies}")
 

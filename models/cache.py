@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 
 class Rows(NamedTuple):
-    """`heads` rows of `width` values stored per cached token (a K row per KV head, a V row, ...)."""
+    """`heads` rows of `width` values stored per cached token (a K row per KV head, a V row, ...).
+
+    `top_k`: at most so many tokens' rows are read for a query, where an indexer chooses them.
+    """
 
     heads: int
     width: int
+    top_k: int | None = None
 
 
 class State(NamedTuple):

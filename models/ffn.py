@@ -39,6 +39,9 @@ class Dense:
         return out
 
 
+MAX_EXPERTS = 65_536
+
+
 @dataclass(frozen=True)
 class Experts:
     """`count` experts of `width`, `top_k` of them per token, and `shared` always-on ones.
@@ -61,6 +64,8 @@ class Experts:
     total: int | None = None
 
     def __post_init__(self) -> None:
+        if self.count > MAX_EXPERTS:
+            raise InputError(f"experts: count must be at most {MAX_EXPERTS:,}, not {self.count:,}")
         positive(
             "experts",
             count=self.count,

@@ -48,8 +48,13 @@ class Format(NamedTuple):
     def row_bytes(self, width: int) -> int:
         """Bytes of one KV row of `width` values (one token, one head), its own scales included.
 
-        A scale for the whole tensor is kept once per layer and counts for nothing here.
+        A scale for the whole tensor is kept once per layer and counts for nothing here. Raises
+        InputError for formats of whole matrices, and for rows that are not whole blocks.
         """
+        if self.wide_share or any(scale.flat or scale.rows > 1 for scale in self.scales):
+            raise InputError(f"{self.name} is a format of weight matrices, not of KV rows")
+        if self.block > 8 and width % self.block:
+            raise InputError(f"KV rows of {width} values are not whole blocks of {self.block} ({self.name})")
         bits = sum(
             scale.bits * (ceil_div(width, scale.cols) if scale.cols else 1)
             for scale in self.scales

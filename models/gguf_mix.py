@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .. import InputError
 from .ffn import Experts
 from .formats import formats
 from .mixers import Attention
@@ -33,6 +34,13 @@ def gguf_rule(mix: str) -> Callable[[Tensor, int, Model], str]:
     """The rule of `mix`: (tensor, index of its layer, model) to a GGUF type."""
 
     def rule(tensor: Tensor, layer: int, model: Model) -> str:
+        simple = mix in ("f16", "q8_0")
+        known = model.norm.kind == "rms" and model.encoder is None and not model.layers[0].parallel
+        if not simple and not known:
+            raise InputError(
+                f"llama.cpp's mix {mix} is known here for RMS-norm decoders with separate Q, K and V, which "
+                f"{model.name} is not; q8_0 and f16 are known for every model"
+            )
         if tensor.kind == "vector" or tensor.component == "router":
             return "fp32"
         chosen = _chosen(mix, tensor, layer, model)
@@ -58,6 +66,12 @@ def _chosen(mix: str, tensor: Tensor, layer: int, model: Model) -> str:
     return base
 
 
+def _rank(layer: int, model: Model) -> tuple[int, int]:
+    """(index among the layers with attention of their own, how many there are): what llama.cpp counts."""
+    attends = [any(isinstance(b, Attention) for b in one.blocks) for one in model.layers]
+    return sum(attends[:layer]), sum(attends)
+
+
 def _attention(mix: str, base: str, name: str, layer: int, model: Model) -> str:
     eight_experts = any(
         isinstance(block, Experts) and block.count == 8 for block in model.layers[layer].blocks
@@ -71,12 +85,12 @@ def _attention(mix: str, base: str, name: str, layer: int, model: Model) -> str:
         if mix == "q2_k":
             chosen = "q4_k" if sharing >= 4 else "q3_k"
         elif mix == "q3_k_m":
-            chosen = "q5_k" if layer < 2 else "q4_k"
+            chosen = "q5_k" if _rank(layer, model)[0] < 2 else "q4_k"
         elif mix == "q3_k_l":
             chosen = "q5_k"
-        elif mix in ("q4_k_m", "q5_k_m") and _more_bits(layer, len(model.layers)):
+        elif mix in ("q4_k_m", "q5_k_m") and _more_bits(*_rank(layer, model)):
             chosen = "q6_k"
-        elif mix == "q4_k_s" and layer < 4:
+        elif mix == "q4_k_s" and _rank(layer, model)[0] < 4:
             chosen = "q5_k"
         # llama.cpp's 70B is the llama architecture 80 layers deep with 8 query heads per KV head.
         if len(model.layers) == 80 and sharing == 8 and chosen in ("q3_k", "q4_k"):

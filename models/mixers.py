@@ -142,6 +142,8 @@ class LatentAttention:
             q_lora_rank=self.q_lora_rank,
             index_top_k=self.index_top_k,
         )
+        if max(self.index_heads, self.index_dim) > MAX_DIMENSION:
+            raise InputError(f"latent_attention: index sizes must be at most {MAX_DIMENSION:,}")
         if (self.index_heads > 0) != (self.index_dim > 0) or min(self.index_heads, self.index_dim) < 0:
             raise InputError("latent_attention: index_heads and index_dim come together")
         if self.index_heads and not self.q_lora_rank:
@@ -186,7 +188,7 @@ class LatentAttention:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
-        rows = [Rows(1, self.latent_dim)]
+        rows = [Rows(1, self.latent_dim, self.index_top_k)]
         if self.index_heads:
             rows.append(Rows(1, self.index_dim))
         return CacheSpec("latent", tuple(rows))

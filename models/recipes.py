@@ -19,12 +19,16 @@ Rule = Callable[[Tensor, int, Model], str]
 
 
 class Recipe(NamedTuple):
-    """`rule` names the format of each tensor; `by_layer` where that depends on the layer's index."""
+    """`rule` names the format of each tensor; `by_layer` where that depends on the layer's index.
+
+    `leaves_out`: components that are not in such a file at all.
+    """
 
     name: str
     rule: Rule
     note: str
     by_layer: bool = False
+    leaves_out: tuple[str, ...] = ()
 
     def format(self, tensor: Tensor, layer: int, model: Model) -> Format:
         return find_format(self.rule(tensor, layer, model))
@@ -104,7 +108,8 @@ def find_recipe(name: str) -> Recipe:
     if mix in GGUF_MIXES:
         from .gguf_mix import gguf_rule
 
-        return Recipe(mix, gguf_rule(mix), "llama.cpp's mix of tensor types", by_layer=True)
+        note = "llama.cpp's mix of tensor types; vision towers are a file of their own (mmproj)"
+        return Recipe(mix, gguf_rule(mix), note, by_layer=True, leaves_out=("towers",))
     try:
         fmt_found = find_format(dashed)
     except InputError:

@@ -55,7 +55,7 @@ def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
     """The model a sheet describes. Raises SheetError naming file, line and what is allowed."""
     sheet = Section(read_yaml(text, origin, trusted), origin, text)
     layers = _layers(sheet)
-    given: dict[str, Any] = {"layers": layers, "stored": ()}
+    given: dict[str, Any] = {"layers": layers, "stored": (), "input_end": True, "output_end": True}
     norm = sheet.section("norm")
     if norm is not None:
         given["norm"] = norm.build(Norm)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import InputError
 from .cache import CacheSpec
-from .ffn import Experts, FeedForward
+from .ffn import Dense, Experts, FeedForward
 from .mixers import MAX_DIMENSION, Attention, CrossAttention, Mixer, positive
 from .tensor import Tensor, parameters, vector
 
@@ -47,6 +47,14 @@ class Layer:
         return tuple(block.cache() for block in self.blocks if isinstance(block, Mixer))
 
 
+def grouped(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, int], ...]:
+    """Distinct layers with how often each stands, in order of first appearance."""
+    counts: dict[Layer, int] = {}
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    return tuple(counts.items())
+
+
 @dataclass(frozen=True)
 class Stem:
     """A convolution before the encoder as the GEMM it is: [rate · positions, inner] x [inner, outer].
@@ -82,6 +90,12 @@ class Encoder:
 
     def __post_init__(self) -> None:
         positive("encoder", hidden=self.hidden, positions=self.positions)
+        for block in (block for layer in self.layers for block in layer.blocks):
+            plain = isinstance(block, Attention) and not (
+                block.gated or block.sinks or block.qk_norm or block.window or block.shared_from is not None
+            )
+            if not plain and not isinstance(block, Dense):
+                raise InputError("encoder: layers are plain attention and dense blocks, and nothing else yet")
         if not 0 <= self.extra <= 10**12:
             raise InputError(f"encoder: extra must be between 0 and 1e12, not {self.extra}")
 
@@ -106,7 +120,9 @@ class Model:
     `embedding_width`: width of the tables where it is not the hidden one (OPT-350M), with a projection
     in and one out. `side_width`, `side_rows`: a second lookup table, a row a token (per-layer embeddings).
     `dtype`: the checkpoint's 16-bit (or 32-bit) type; `weights`: the recipe of the checkpoint as
-    published, when it is not that type. `inferred`: what a reader of a file filled in itself.
+    published, when it is not that type. `input_end`, `output_end`: whether this part of the
+    model (a pipeline stage) holds the tables and the encoder, and the last norm and the head.
+    `inferred`: what a reader of a file filled in itself.
     `stored`: (layer, component, tensor, format) as a file holds them, where one was read.
     """
 
@@ -131,6 +147,8 @@ class Model:
     weights: str = ""
     encoder: Encoder | None = None
     towers: tuple[Tower, ...] = ()
+    input_end: bool = True
+    output_end: bool = True
     aliases: tuple[str, ...] = ()
     notes: str = ""
     inferred: tuple[str, ...] = ()
@@ -148,17 +166,27 @@ class Model:
             raise InputError(f"model: context must be positive, not {self.context}")
         if self.dtype not in ("fp16", "bf16", "fp32"):
             raise InputError(f"model: dtype is fp16, bf16 or fp32, not '{self.dtype}'")
+        for index, layer in enumerate(self.layers):
+            for block in layer.blocks:
+                source = getattr(block, "shared_from", None)
+                if source is not None and not self._keeps_rows(source, index):
+                    raise InputError(
+                        f"model: layer {index} shares the cache of layer {source}, which keeps none"
+                    )
         cross = any(isinstance(b, CrossAttention) for layer in self.layers for b in layer.blocks)
         if cross and self.encoder is None:
             raise InputError("model: a layer has cross_attention but there is no encoder")
 
+    def _keeps_rows(self, source: int, before: int) -> bool:
+        """Whether layer `source`, earlier than `before`, is attention that stores its own rows."""
+        if not 0 <= source < before:
+            return False
+        return any(isinstance(b, Attention) and b.shared_from is None for b in self.layers[source].blocks)
+
     @cached_property
     def groups(self) -> tuple[tuple[Layer, int], ...]:
         """Distinct layers with how often each stands, in order of first appearance."""
-        counts: dict[Layer, int] = {}
-        for layer in self.layers:
-            counts[layer] = counts.get(layer, 0) + 1
-        return tuple(counts.items())
+        return grouped(self.layers)
 
     def layer_tensors(
         self, layer: Layer, hidden: int | None = None, owned: bool = False
@@ -178,33 +206,45 @@ class Model:
     def outer_tensors(self) -> tuple[Tensor, ...]:
         """Tensors outside the layers: tables, head, final norm; a tied head is not listed again."""
         width = self.embedding_width or self.hidden
-        out = [Tensor("embedding", "embedding", self.vocab, width, "table")]
-        if self.embedding_width:
-            out.append(Tensor("embedding", "project_in", self.hidden, width))
-            out.append(Tensor("head", "project_out", width, self.hidden))
-        if self.side_width:
-            out.append(Tensor("embedding", "side_table", self.side_rows, self.side_width, "table"))
-        if self.positions:
-            out.append(Tensor("embedding", "positions", self.positions, self.hidden, "table"))
-        if self.position_biases:
-            out.append(vector("attention", "position_biases", self.position_biases))
-        norms = int(self.final_norm) + int(self.embedding_norm)
-        if norms and self.norm.values(self.hidden):
-            out.append(vector("norms", "final_norm", self.norm.values(self.hidden), norms))
-        if not self.tied:
-            out.append(Tensor("head", "head", self.vocab, width))
-        if self.head_bias:
-            out.append(vector("head", "head_bias", self.vocab))
+        norm = self.norm.values(self.hidden)
+        out: list[Tensor] = []
+        if self.input_end or (self.tied and self.output_end):
+            out.append(Tensor("embedding", "embedding", self.vocab, width, "table"))
+        if self.input_end:
+            if self.embedding_width:
+                out.append(Tensor("embedding", "project_in", self.hidden, width))
+            if self.side_width:
+                out.append(Tensor("embedding", "side_table", self.side_rows, self.side_width, "table"))
+            if self.positions:
+                out.append(Tensor("embedding", "positions", self.positions, self.hidden, "table"))
+            if self.position_biases:
+                out.append(vector("attention", "position_biases", self.position_biases))
+            if self.embedding_norm and norm:
+                out.append(vector("norms", "embedding_norm", norm))
+        if self.output_end:
+            if self.final_norm and norm:
+                out.append(vector("norms", "final_norm", norm))
+            if self.embedding_width:
+                out.append(Tensor("head", "project_out", width, self.hidden))
+            if not self.tied:
+                out.append(Tensor("head", "head", self.vocab, width))
+            if self.head_bias:
+                out.append(vector("head", "head_bias", self.vocab))
         return tuple(out)
 
     def encoder_tensors(self) -> tuple[Tensor, ...]:
         """All tensors of the encoder and the towers."""
         out: list[Tensor] = []
+        if not self.input_end:
+            return ()
         if self.encoder is not None:
             for layer in self.encoder.layers:
-                out += self.layer_tensors(layer, self.encoder.hidden)
+                out += [
+                    tensor._replace(component=f"encoder_{tensor.component}")
+                    for tensor in self.layer_tensors(layer, self.encoder.hidden)
+                ]
             if self.encoder.final_norm:
-                out.append(vector("norms", "encoder_norm", self.norm.values(self.encoder.hidden)))
+                out.append(vector("encoder_norms", "encoder_norm", self.norm.values(self.encoder.hidden)))
             for convolution in self.encoder.stem:
                 out += convolution.tensors()
             if self.encoder.extra:
@@ -226,7 +266,8 @@ class Model:
             for block in layer.blocks:
                 if isinstance(block, Experts):
                     routed = sum(t.elements for t in block.tensors(self.hidden) if t.component == "experts")
-                    idle += count * (routed - routed * block.top_k // block.count)
+                    scored = block.total or block.count
+                    idle += count * (routed - routed * block.top_k // scored)
         return self.parameters - idle
 
     def with_attention(self, **changes: Any) -> Model:

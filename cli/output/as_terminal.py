@@ -48,6 +48,7 @@ def render(report: Report) -> str:
 def _width() -> int:
     """The terminal's width, or that of COLUMNS; 100 where nobody knows."""
     try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+        width = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
     except (OSError, ValueError):
         return 100
+    return width if width >= 20 else 80

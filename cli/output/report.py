@@ -80,8 +80,13 @@ class Sink(NamedTuple):
 
 
 def emit(report: Report, sink: Sink) -> None:
-    """Write the report where it belongs, then hold it to the conditions."""
+    """Hold the report to the conditions, write it where it belongs, then say which did not hold."""
     chosen = sink.chosen()
+    failed: list[str] = []
+    if sink.conditions:
+        from ..assertions import check_assertions, parse_assertions
+
+        failed = check_assertions(parse_assertions(sink.conditions), report.document)
     if sink.quiet:
         if report.quiet is None:
             raise InputError("--quiet: this command has no one number; use --json")
@@ -93,12 +98,20 @@ def emit(report: Report, sink: Sink) -> None:
     if sink.output is not None:
         write_file(Path(sink.output), text)
     else:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    if sink.conditions:
-        from ..assertions import check_assertions
+        write_stdout(text)
+    if failed:
+        from ..errors import FailedAssertionError
 
-        check_assertions(list(sink.conditions), report.document)
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise FailedAssertionError(failed[0] + more)
+
+
+def write_stdout(text: str) -> None:
+    """Write and flush, so that a full disk or a closed pipe is met here and not on the way out."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed; --output FILE writes elsewhere")
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _render(report: Report, chosen: str, output: str | None) -> str:
@@ -124,34 +137,46 @@ def _render(report: Report, chosen: str, output: str | None) -> str:
 
 
 def wants_terminal() -> bool:
-    """Whether a person is looking: a terminal that is not dumb, or FORCE_COLOR."""
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    """Whether a person is looking: a terminal that is not dumb, or FORCE_COLOR (but 0)."""
+    forced = os.environ.get("FORCE_COLOR")
+    if forced:
+        return forced != "0"
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write whole or not at all. Raises InputError where the place cannot be written."""
+    """Write whole or not at all, through links, keeping an existing file's mode.
+
+    Devices and pipes are written in place. Raises InputError where the place cannot be written.
+    """
     import tempfile
 
     try:
-        if path.is_dir():
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
             raise InputError(f"cannot write {path}: it is a folder")
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
+        in_place = str(path).startswith("/dev/") or (target.exists() and not target.is_file())
+        if in_place:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                file.write(text)
             return
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise InputError(f"cannot write {path}: it is read-only")
+        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".infercost.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
+            os.chmod(temporary, mode)
+            os.replace(temporary, target)
         except BaseException:
             os.unlink(temporary)
             raise
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     except ValueError as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"cannot write {path}: {error}") from None
 
 

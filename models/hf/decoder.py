@@ -205,7 +205,9 @@ def experts(f: Fields, style: Style) -> Experts | None:
     width = _last(f.raw("moe_intermediate_size"))
     moe_width = width if _count(width) else f.integer("intermediate_size")
     shared, shared_width = 0, None
-    many = _last(f.raw("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"))
+    many = _last(
+        f.raw("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+    )
     total = f.integer(
         "shared_expert_intermediate_size",
         "shared_intermediate_size",

@@ -11,9 +11,11 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.parallel import Parallel, kv_copies, kv_heads_per_rank, link_ops, shard
 from infercost.costmodel.roofline import totals
-from infercost.costmodel.step import Plan, decode, prefill
+from infercost.costmodel.step import Plan, Run, decode, prefill
+from infercost.costmodel.weights import weight_bill
 from infercost.models.catalogue import load_model
 from infercost.models.formats import find_format
+from infercost.models.recipes import find_recipe
 
 
 def test_listed_cases() -> None:
@@ -38,11 +40,67 @@ def test_ranks_share_the_work_of_layers(tp: int, batch: int, tokens: int) -> Non
     assert rank * tp == whole
 
 
-def test_pipeline_stages_hold_all_layers() -> None:
+def test_pipeline_stages_are_the_whole() -> None:
+    """Layers as even as they can be; FLOPs and weights of the stages sum to the model's own."""
     plan = Plan(load_model("llama-3.1-405b"), decode(1, 10))
-    stages = [shard(plan, Parallel(pp=4), stage).model for stage in range(4)]
-    assert [len(stage.layers) for stage in stages] == [32, 32, 32, 30]
-    assert link_ops(plan, Parallel(pp=4))[-1].work.kind == "collective"
+    stages = [shard(plan, Parallel(pp=4), stage) for stage in range(4)]
+    assert [len(stage.model.layers) for stage in stages] == [32, 32, 31, 31]
+    assert sum(totals(ops(stage)).matmul_flops for stage in stages) == totals(ops(plan)).matmul_flops
+    assert sum(stage.model.parameters for stage in stages) == plan.model.parameters
+    names = [[op.name for op in link_ops(plan, Parallel(pp=4), stage)] for stage in range(4)]
+    assert names == [["send"], ["send"], ["send"], []]
+    (send, *_) = link_ops(plan, Parallel(pp=4))
+    assert send.work.bytes.total == 0
+    assert send.work.wire_bytes == 16384 * 2
+
+
+def test_tensor_parallel_halves_by_hand() -> None:
+    """MLA heads, experts' width, Mamba channels, the vocabulary: each op's outer width over two ranks."""
+
+    def widths(name: str, tp: int) -> dict[str, tuple[int, int]]:
+        model = load_model(name)
+        plan = Plan(model, decode(1, 8), Run(mla="absorbed"))
+        built = ops(shard(plan, Parallel(tp=tp)))
+        return {op.name: (op.work.inner, op.work.outer) for op in built if hasattr(op.work, "inner")}
+
+    whole, half = widths("deepseek-v3", 1), widths("deepseek-v3", 2)
+    assert whole["q_b"] == (1536, 128 * 192)
+    assert half["q_b"] == (1536, 64 * 192)
+    assert half["o_proj"] == (64 * 128, 7168)
+    assert half["q_kv_a"] == whole["q_kv_a"], "the latents are computed on every rank"
+    assert half["experts.gate_up"] == (7168, 2 * 1024)
+    assert half["shared.down"] == (1024, 7168)
+    assert half["lm_head"] == (7168, 129280 // 2)
+    mamba = widths("jamba-v0.1", 2)
+    assert mamba["in_proj"] == (4096, 2 * 4096)
+    assert mamba["out_proj"] == (4096, 4096)
+    gpt = widths("falcon-7b", 1)
+    assert gpt["qkv"] == (4544, 71 * 64 + 2 * 64)
+
+
+def test_reductions_of_a_rank() -> None:
+    """One all-reduce a block (one for both side by side), one for the embedding, one inside Mamba-1."""
+
+    def counts(name: str, stage: int = 0, **split: int) -> dict[str, int]:
+        plan = Plan(load_model(name), decode(1, 8))
+        return {op.name: op.count for op in link_ops(plan, Parallel(**split), stage)}
+
+    assert counts("llama-3-8b", tp=2) == {"all_reduce": 65, "gather_logits": 1}
+    assert counts("gpt-j-6b", tp=2) == {"all_reduce": 29, "gather_logits": 1}
+    assert counts("jamba-v0.1", tp=2) == {"all_reduce": 65, "reduce_dt_bc": 28, "gather_logits": 1}
+    assert counts("llama-3-8b", tp=2, pp=4) == {"all_reduce": 17, "send": 1}
+    assert counts("llama-3-8b", 3, tp=2, pp=4) == {"all_reduce": 16, "gather_logits": 1}
+
+
+def test_an_expert_parallel_rank_holds_its_share() -> None:
+    model = load_model("deepseek-v3")
+    rank = shard(Plan(model, decode(1, 8)), Parallel(ep=64)).model
+    assert rank.active_parameters <= rank.parameters
+    bill = weight_bill(rank, find_recipe("bf16"), batch=8)
+    local = 58 * 3 * 7168 * 2048 * 2
+    distinct = 4 * (1 - (1 - 8 / 256) ** 8)
+    others = bill.read_bytes_per_step - distinct * local
+    assert others == pytest.approx(2 * (rank.parameters - 129280 * 7168) - 4 * local, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a100_40g_ridge() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "no traffic"),
+        (None, "compute-bound"),
         (0.0, "memory-bound"),
         (0.749 * 142.5, "memory-bound"),
         (114.67, "near the ridge (below)"),

@@ -1,4 +1,4 @@
-"""Make model sheets from a folder of config.json files: `python tests/tools/catalogue.py CONFIGS [SOURCES.csv]`.
+"""Make model sheets from config.json files: `python tests/tools/catalogue.py CONFIGS [SOURCES.csv]`.
 
 NAME.json becomes models/sheets/NAME.yaml unless a hand-written sheet of that name is there (one that
 does not begin with the line this script writes). SOURCES.csv (name, ..., status, source columns) fills
