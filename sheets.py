@@ -97,8 +97,9 @@ def _scan(text: str, origin: str) -> None:
         where = f"{origin}:{event.start_mark.line + 1 if event.start_mark else 0}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise SheetError(f"{where}: anchors and aliases (& and *) are not allowed in sheets")
-        if getattr(event, "tag", None):
-            raise SheetError(f"{where}: tags ({str(event.tag)[:40]}) are not allowed in sheets")
+        tag = getattr(event, "tag", None)
+        if tag:
+            raise SheetError(f"{where}: tags ({str(tag)[:40]}) are not allowed in sheets")
         if nodes > MAX_NODES:
             raise SheetError(f"{where}: more than {MAX_NODES:,} values")
         if isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
@@ -110,10 +111,9 @@ def _scan(text: str, origin: str) -> None:
             problem = open_maps[-1].step(scalar)
             if problem:
                 raise SheetError(f"{where}: {problem}")
-        if scalar is not None and event.style is None and _OLD_NUMBER.fullmatch(scalar):
-            raise SheetError(
-                f"{where}: '{scalar}' would be read as base 8 or 60; write it plainly, or in quotes"
-            )
+        plain = not getattr(event, "style", None)
+        if scalar is not None and plain and _OLD_NUMBER.fullmatch(scalar):
+            raise SheetError(f"{where}: '{scalar}' reads as base 8 or 60; write it plainly, or in quotes")
         if starts:
             open_maps.append(_Open(isinstance(event, yaml.MappingStartEvent)))
         if len(open_maps) > MAX_DEPTH:

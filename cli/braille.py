@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import NamedTuple
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -30,8 +31,8 @@ class Canvas:
 
     def mark(self, x: float, y: float, letter: str) -> None:
         """A character in place of the cell that holds the dot."""
-        column = min(max(int(x) // 2, 0), self.columns - 1)
-        row = min(max(int(y) // 4, 0), self.rows - 1)
+        column = min(max(round(x) // 2, 0), self.columns - 1)
+        row = min(max(round(y) // 4, 0), self.rows - 1)
         self._marks[(row, column)] = letter
 
     def lines(self) -> list[str]:
@@ -92,7 +93,8 @@ def roofline_picture(
     canvas.line(*at(knee, peak), *at(10.0**x1, peak))
     for value in ridges.values():
         x, top = at(value, peak)
-        canvas.line(x, top, x, canvas.height - 1, dash=4)
+        # From the bottom up, so that the dashes of both ridges stand on the same rows.
+        canvas.line(x, canvas.height - 1, x, top, dash=4)
     letters = [chr(ord("A") + i) if i < 26 else "*" for i in range(len(spots))]
     for letter, spot in zip(letters, spots, strict=True):
         canvas.mark(*at(spot.intensity, spot.flops_per_s), letter)
@@ -104,21 +106,23 @@ def _framed(
 ) -> list[str]:
     """Axes: a label at each decade, the names of the letters below."""
     labels = {
-        round((y[1] - decade) / (y[1] - y[0]) * (canvas.rows - 1)): _power(decade, "FLOP/s")
+        round((y[1] - decade) / (y[1] - y[0]) * (canvas.height - 1)) // 4: _power(decade, "FLOP/s")
         for decade in range(y[0], y[1] + 1)
     }
     margin = max(len(label) for label in labels.values())
     out = [f"{labels.get(i, ''):>{margin}} ┤{line}" for i, line in enumerate(canvas.lines())]
     axis, names = ["─"] * canvas.columns, [" "] * (canvas.columns + 8)
     for decade in range(x[0], x[1] + 1):
-        column = round((decade - x[0]) / (x[1] - x[0]) * (canvas.columns - 1))
+        column = round((decade - x[0]) / (x[1] - x[0]) * (canvas.width - 1)) // 2
         axis[column] = "┴"
         text = f"{10.0**decade:g}" if -4 < decade < 5 else f"1e{decade}"
         start = max(0, column - len(text) // 2)
         names[start : start + len(text)] = list(text)
     out.append(f"{'':>{margin}} └{''.join(axis)}")
-    out.append(f"{'':>{margin}}  {''.join(names).rstrip()}  FLOP/byte")
-    out += [f"{'':>{margin}}  {letter} {spot.name}" for letter, spot in zip(letters, spots, strict=True)]
+    out.append(f"{'':>{margin}}  {''.join(names).rstrip()}")
+    out.append(f"{'':>{margin}}  {'FLOP/byte':>{canvas.columns}}")
+    for letter, spot in zip(letters, spots, strict=True):
+        out += textwrap.wrap(f"{letter} {spot.name}", margin + canvas.columns, subsequent_indent="  ")
     return out
 
 

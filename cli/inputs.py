@@ -11,6 +11,7 @@ from ..models.catalogue import load_model
 from ..models.formats import Format, find_format
 from ..models.recipes import sixteen_bit
 from ..models.spec import Model
+from .output.report import Table
 from .sizes import MAX_POINTS, token_list, tokens, words
 
 
@@ -36,6 +37,10 @@ class WhatIf(NamedTuple):
         if layers is not None:
             model = model.with_layers(layers)
         return model.with_attention(**changes) if changes else model
+
+
+def window_tokens(text: str | None) -> int | None:
+    return None if text is None else tokens(text, "--window")
 
 
 def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
@@ -71,15 +76,29 @@ def encoder_positions(model: Model, given: str | None, seq: int) -> int:
     return model.encoder.positions or seq
 
 
-def grid(*axes: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every combination, refused where there are more than a table can hold."""
+def grid(*axes: Iterable[Any], most: int = MAX_POINTS) -> Iterator[tuple[Any, ...]]:
+    """Every combination, refused where there are more than `most`."""
     lists = [list(axis) for axis in axes]
     total = 1
     for axis in lists:
         total *= len(axis)
-    if total > MAX_POINTS:
-        raise InputError(f"{total:,} points are more than {MAX_POINTS:,}; ask for fewer values at once")
+    if total > most:
+        raise InputError(f"{total:,} points are more than {most:,}; ask for fewer values at once")
     return product(*lists)
+
+
+def without_constant(table: Table, droppable: Iterable[str]) -> Table:
+    """The table without those of the `droppable` columns that say the same in every row (or nothing)."""
+    keep = []
+    for i, name in enumerate(table.columns):
+        values = {row[i] for row in table.rows}
+        keep.append(not (name in droppable and len(values) == 1))
+
+    def kept(cells: Iterable[str]) -> tuple[str, ...]:
+        return tuple(cell for cell, stays in zip(cells, keep, strict=True) if stays)
+
+    align = "".join(kept(table.align))
+    return Table(kept(table.columns), align, [kept(row) for row in table.rows], table.title)
 
 
 def choice(value: str, allowed: tuple[str, ...], option: str) -> str:
@@ -135,8 +154,14 @@ def model_source(model: Model) -> dict[str, str]:
     return {model.name: model.source}
 
 
-def limit_note(model: Model, length: int) -> list[str]:
-    """A word where a length is beyond what the model was made for."""
-    if model.context is not None and length > model.context:
-        return [f"note: {length:,} tokens are beyond {model.name}'s context of {model.context:,}"]
-    return []
+def limit_notes(pairs: Iterable[tuple[Model, int]]) -> list[str]:
+    """A word for each model where a length is beyond what it was made for."""
+    longest: dict[str, tuple[Model, int]] = {}
+    for model, length in pairs:
+        if length > longest.get(model.name, (model, 0))[1]:
+            longest[model.name] = (model, length)
+    return [
+        f"note: {length:,} tokens are beyond {model.name}'s context of {model.context:,}"
+        for model, length in longest.values()
+        if model.context is not None and length > model.context
+    ]

@@ -20,9 +20,11 @@ from .inputs import (
     inferred_notes,
     kv_formats,
     lengths,
-    limit_note,
+    limit_notes,
     model_source,
     models,
+    window_tokens,
+    without_constant,
 )
 from .output.report import Report, Sink, Table, emit
 from .sizes import token_list, tokens, words
@@ -48,7 +50,7 @@ class Point(NamedTuple):
     batch: int
     fmt: Format
     bill: CacheBill
-    engine: str
+    positions: int
     allocations: list[Allocation]
 
 
@@ -100,8 +102,9 @@ def kv(
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     if engine is not None:
         choice(engine, ("hf",), "--engine")
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     policies = _policies(alloc, block, max_len)
+    _check_policies(policies, block, max_len)
     chosen = models(model, what_if, "kv")
     start = None if prompt is None else tokens(prompt, "--prompt")
     grown = _grown(seq, start, gen)
@@ -116,14 +119,16 @@ def kv(
             if reserved is not None and reserved < length:
                 raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
             taken = [
-                allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start)
+                allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start, positions)
                 for policy in policies
             ]
-            points.append(Point(one, length, sequences, fmt, bill, engine or "serving", taken))
+            points.append(Point(one, length, sequences, fmt, bill, positions, taken))
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
-    inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given()}
+    inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given(), "engine": engine or "serving"}
+    if start is not None:
+        inputs |= {"prompt": start, "gen": grown[0] - start}
     if policies:
-        inputs |= {"alloc": policies, "block_tokens": block_tokens, "max_len": reserved, "prompt": start}
+        inputs |= {"alloc": policies, "block": block_tokens, "max_len": reserved}
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
@@ -137,6 +142,12 @@ def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list
     if alloc is not None:
         return [choice(name, ("paged", "static", "concat"), "--alloc") for name in words(alloc, "--alloc")]
     return ["paged"] * (block is not None) + ["static"] * (max_len is not None)
+
+
+def _check_policies(policies: list[str], block: str | None, max_len: str | None) -> None:
+    for name, option, given in (("paged", "--block", block), ("static", "--max-len", max_len)):
+        if given is not None and name not in policies:
+            raise InputError(f"{option} belongs to --alloc {name}, which is not asked for")
 
 
 def _grown(seq: str | None, prompt: int | None, gen: str | None) -> list[int]:
@@ -157,7 +168,7 @@ def _as_json(point: Point) -> dict[str, Any]:
             "seq": point.seq,
             "batch": point.batch,
             "kv": point.fmt.name,
-            "engine": point.engine,
+            "encoder_seq": point.positions or None,
         },
         "logical_bytes": bill.logical_bytes,
         "bytes_per_token": bill.bytes_per_token,
@@ -191,13 +202,28 @@ def _group_name(group: CacheGroup) -> str:
     return name if group.bytes else f"{name}, reads another layer's"
 
 
+def _in_what(point: Point) -> str:
+    """`, KV bf16`, and what a fixed state is kept in."""
+    kinds = [f"KV {point.fmt.name}"] if any(g.bytes_per_token for g in point.bill.groups) else []
+    if point.bill.state_bytes:
+        kinds.append("state fp32 (convolutions 16 bit)")
+    return f", {', '.join(kinds)}" if kinds else ""
+
+
+def _scales(fmt: Format) -> str:
+    """A word on the format's scales, where it has any or pointedly none."""
+    if fmt.published:
+        return ""
+    return f"{fmt.name}: {fmt.note}; " if fmt.scales else f"{fmt.name}: {fmt.note or 'no scales'}; "
+
+
 def _single(point: Point, what_if: WhatIf) -> Report:
     bill = point.bill
     changed = "".join(f", {k.replace('_', '-')} {v}" for k, v in what_if.given().items())
     who = f"{point.model.title or point.model.name}{changed}"
     many = f" in each of {plural(point.batch, 'sequence')}" if point.batch > 1 else ""
     answer = [
-        f"{size_both(bill.logical_bytes)} for {count(point.seq)} tokens{many} of {who}, KV {point.fmt.name}"
+        f"{size_both(bill.logical_bytes)} for {plural(point.seq, 'token')}{many} of {who}{_in_what(point)}"
     ]
     table = Table(("group", "layers", "tokens kept", "per token", "per layer", "state", "total"), "<>>>>>>")
     for group in bill.groups:
@@ -215,10 +241,10 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     tables = [table]
     if point.allocations:
         tables.append(_allocation_table(point.allocations))
-    notes = limit_note(point.model, point.seq) + inferred_notes(point.model)
+    notes = limit_notes([(point.model, point.seq)]) + inferred_notes(point.model)
     notes.append(
-        f"{size(bill.bytes_per_token)} per token and sequence below any window; "
-        "scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9"
+        f"{size(bill.bytes_per_token)} per token and sequence below any window; {_scales(point.fmt)}"
+        "GiB = 2^30 bytes, GB = 10^9"
     )
     records = [
         {"model": point.model.name, "seq": point.seq, "batch": point.batch} | g
@@ -227,27 +253,27 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     return Report({}, answer, tables, notes, records=records)
 
 
-def _allocation_table(allocations: list[Allocation]) -> Table:
-    table = Table(
-        ("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied"), "<>>>>>>"
-    )
-    for taken in allocations:
-        table.rows.append(
-            (
-                taken.policy,
-                plural(taken.block_tokens, "token") if taken.block_tokens else "-",
-                size(taken.allocated_bytes),
-                f"{100 * taken.utilisation:.2f} %",
-                size(taken.waste_average_bytes),
-                size(taken.waste_max_bytes),
-                size(taken.copied_bytes) if taken.copied_bytes else "-",
-            )
+def _allocation_table(allocations: list[Allocation], points: list[Point] | None = None) -> Table:
+    """A line an allocator; in a sweep, of which model and length."""
+    columns = ("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied")
+    table = Table(("model", "tokens", *columns) if points else columns, ("<>" if points else "") + "<>>>>>>")
+    owners = [p for p in points or () for _ in p.allocations]
+    for index, taken in enumerate(allocations):
+        row = (
+            taken.policy,
+            plural(taken.block_tokens, "token") if taken.block_tokens else "-",
+            size(taken.allocated_bytes),
+            f"{100 * taken.utilisation:.2f} %",
+            size(taken.waste_average_bytes),
+            size(taken.waste_max_bytes),
+            size(taken.copied_bytes) if taken.copied_bytes else "-",
         )
-    return table
+        table.rows.append((owners[index].model.name, count(owners[index].seq), *row) if points else row)
+    return without_constant(table, ("block", "copied"))
 
 
 def _sweep(points: list[Point]) -> Report:
-    first, last = points[0], points[-1]
+    first = points[0]
     low, high = (f(p.bill.logical_bytes for p in points) for f in (min, max))
     answer = [f"{size_both(low)} to {size_both(high)} over {plural(len(points), 'point')}"]
     table = Table(
@@ -268,10 +294,13 @@ def _sweep(points: list[Point]) -> Report:
                 f"{bill.logical_bytes / base:.4g}x" if base else "-",
             )
         )
-    notes = limit_note(last.model, last.seq)
-    notes.append("all sequences together, scales of quantised KV included; GiB = 2^30 bytes, GB = 10^9")
+    tables = [without_constant(table, ("model", "KV", "batch", "state"))]
+    if first.allocations:
+        tables.append(_allocation_table([taken for p in points for taken in p.allocations], points))
+    notes = limit_notes((p.model, p.seq) for p in points)
+    notes.append("all sequences together, scales included where a format has them; GiB = 2^30, GB = 10^9")
     records = [
         {**(d := _as_json(p))["inputs"], **{k: v for k, v in d.items() if isinstance(v, (int, float))}}
         for p in points
     ]
-    return Report({}, answer, [table], notes, records=records)
+    return Report({}, answer, tables, notes, records=records)

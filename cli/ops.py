@@ -6,7 +6,8 @@ from typing import Any
 
 import typer
 
-from ..costmodel.roofline import bound_s, ridge, step_floor_s, totals, verdict
+from .. import InputError
+from ..costmodel.roofline import bound_s, default_dtype, ridge, step_floor_s, totals, verdict
 from ..costmodel.textbook import Row, decode_table, prefill_table, shape_of
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
@@ -18,26 +19,26 @@ from .inputs import (
     document,
     grid,
     inferred_notes,
-    kv_formats,
     lengths,
-    limit_note,
+    limit_notes,
     model_source,
     models,
+    window_tokens,
+    without_constant,
 )
 from .output.report import Report, Sink, Table, emit
 from .sizes import token_list, words
 from .step_options import (
-    OP_ALIGN,
-    OP_COLUMNS,
+    MAX_STEPS,
     RIDGES,
     Phase,
     StepOptions,
-    dtype_of,
     op_as_json,
-    op_row,
+    op_table,
     phases,
     ridge_line,
-    substitutions,
+    step_inputs,
+    step_notes,
     totals_as_json,
 )
 from .text import count, number, plural, seconds, si
@@ -57,6 +58,7 @@ CONVENTIONS = {
     "verdict": "memory-bound below 0.75 x the textbook ridge, compute-bound above 1.25 x the datasheet ridge",
     "scan": "recurrences are counted token by token, on vector units",
 }
+MAX_NOTES = 8
 TEXTBOOK = {
     "accounting": "textbook: Tables 9.1 and 9.2, elements instead of bytes, constants dropped, one layer; "
     "intensity is work / access and not FLOPs / bytes",
@@ -103,38 +105,33 @@ def ops(
     infercost ops --model llama-7b --batch 8 --seq 1024 --accounting textbook
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
     how = StepOptions(
         phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
     ).checked()
+    if accounting == "textbook":
+        _check_textbook(how, weights, kv_format)
     chosen = models(model, what_if, "ops")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
-    combos = list(grid(chosen, gpus, lengths(seq, "ops"), token_list(batch, "--batch"), recipes, caches))
+    seqs, batches = lengths(seq, "ops"), token_list(batch, "--batch")
+    combos = list(grid(chosen, gpus, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
     inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": accounting}
-    inputs |= how._asdict()
+    inputs |= how.echo() | {"ridge": ridge_lead}
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
     points, reports = [], []
     for one, device, length, sequences, recipe, cache in combos:
-        point: dict[str, Any] = {
-            "inputs": {
-                "model": one.name,
-                "gpu": device.name,
-                "seq": length,
-                "batch": sequences,
-                "weights": recipe,
-                "kv": cache or kv_formats(None, one)[0].name,
-            }
-        }
+        point: dict[str, Any] = {"inputs": {"gpu": device.name}}
         if accounting == "textbook":
+            point["inputs"] |= {"model": one.name, "seq": length, "batch": sequences}
             report = _textbook(one, device, length, sequences, phase, ridge_lead, point)
         else:
             built = phases(one, device, length, sequences, recipe, cache, how)
-            point["inputs"]["weights"] = built[0].plan.recipe.name
+            point["inputs"] |= step_inputs(built)
             report = _kernel(one, device, length, sequences, built, ridge_lead, point)
         points.append(point)
         reports.append(report)
@@ -146,6 +143,21 @@ def ops(
     else:
         final.quiet = [repr(sum(t["floor_s"] for t in p["totals"].values())) for p in points]
     emit(final, sink)
+
+
+def _check_textbook(how: StepOptions, weights: str | None, kv_format: str | None) -> None:
+    """The tables have no formats, kernels or experts: options about them would be silently ignored."""
+    plain = StepOptions(phase=how.phase)
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in how._asdict().items()
+        if value != getattr(plain, name)
+    ]
+    given += [name for name, value in (("--weights", weights), ("--kv", kv_format)) if value is not None]
+    if given:
+        raise InputError(
+            f"--accounting textbook has no {', '.join(given)}: Tables 9.1 and 9.2 count elements"
+        )
 
 
 def _kernel(
@@ -164,17 +176,11 @@ def _kernel(
         )
     title = f"{model.title or model.name}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
     answer[0] = f"{title}: {answer[0]}"
-    table = Table(OP_COLUMNS, OP_ALIGN, [op_row(op, gpu) for phase in built for op in phase.ops])
-    dtype = dtype_of(built, gpu)
-    plan = built[0].plan
-    notes = limit_note(model, seq) + inferred_notes(model)
-    notes.append(
-        f"{ridge_line(ridge(gpu, dtype), lead)}, {dtype}; weights {plan.recipe.name}, KV {plan.run.kv.name}"
-    )
-    notes += substitutions(built, gpu)
-    notes.append("expected times need a calibration, which is not there yet; floors are datasheet bests")
+    tables = [op_table(phase, gpu) for phase in built]
+    notes = limit_notes([(model, seq)]) + inferred_notes(model) + step_notes(built, gpu, lead)
+    notes.append("floors are datasheet bests; expected times need a calibration, which is not there yet")
     records = [_flat(entry, point["inputs"]) for entry in point["ops"]]
-    return Report({}, answer, [table], notes, records=records)
+    return Report({}, answer, tables, notes, records=records)
 
 
 def _flat(entry: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +203,8 @@ def _textbook(
         tables.append(("prefill", prefill_table(shape, batch, seq)))
     if phase in ("both", "decode"):
         tables.append(("decode", decode_table(shape, batch, seq)))
-    fp16 = ridge(gpu, "fp16")
+    dtype = default_dtype(gpu)
+    roof = ridge(gpu, dtype)
     point["ops"] = [
         {
             "phase": name,
@@ -207,7 +214,7 @@ def _textbook(
             "flops": row.flops,
             "access_elements": row.access,
             "intensity": row.intensity,
-            "verdict": verdict(row.intensity, fp16),
+            "verdict": verdict(row.intensity, roof),
             "matmul_flops": None,
             "vector_flops": None,
             "bytes": None,
@@ -219,26 +226,27 @@ def _textbook(
         for row in rows
     ]
     point["totals"] = {}
-    columns = ("phase", "op", "FLOPs", "access (elements)", "intensity", "verdict")
-    table = Table(columns, "<<>>><")
-    for entry in point["ops"]:
-        table.rows.append(
-            (
-                entry["phase"],
-                entry["name"],
-                si(entry["flops"], "FLOP") if entry["flops"] else "-",
-                count(entry["access_elements"]),
-                number(entry["intensity"]) if entry["flops"] else "-",
-                entry["verdict"],
+    made = []
+    for name, _ in tables:
+        table = Table(("op", "FLOPs", "access (elements)", "intensity", "verdict"), "<>>><", title=name)
+        for entry in (entry for entry in point["ops"] if entry["phase"] == name):
+            table.rows.append(
+                (
+                    entry["name"],
+                    si(entry["flops"], "FLOP") if entry["flops"] else "-",
+                    count(entry["access_elements"]),
+                    number(entry["intensity"]) if entry["flops"] else "-",
+                    entry["verdict"],
+                )
             )
-        )
+        made.append(table)
     answer = [
         f"Tables 9.1 and 9.2 for one layer of {model.title or model.name}, "
         f"{plural(batch, 'sequence')} of {count(seq)} tokens"
     ]
-    notes = [f"{ridge_line(fp16, lead)}, fp16, {gpu.title}", TEXTBOOK["accounting"]]
+    notes = [f"{ridge_line(roof, lead)}, {dtype}, {gpu.title}", TEXTBOOK["accounting"]]
     records = [point["inputs"] | entry for entry in point["ops"]]
-    return Report({}, answer, [table], notes, records=records)
+    return Report({}, answer, made, notes, records=records)
 
 
 def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
@@ -279,7 +287,24 @@ def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
             flat = {k: v for k, v in total.items() if not isinstance(v, dict)}
             records.append(got | {"phase": name} | flat)
     if not records:
-        records = [record for report in reports for record in report.records]
-        tables = [table for report in reports for table in report.tables]
-        return Report({}, [f"{plural(len(points), 'point')}"], tables, records=records)
-    return Report({}, [f"{plural(len(points), 'point')}, floors and bounds"], [table], records=records)
+        return _textbook_sweep(reports)
+    table = without_constant(table, ("model", "gpu", "batch", "weights", "KV", "phase"))
+    # What holds of several points is said once; fits and substitutions stand with their own point.
+    notes = list(dict.fromkeys(note for report in reports for note in report.notes))
+    answer = [f"{plural(len(points), 'point')}, floors and bounds"]
+    if len(notes) > MAX_NOTES:
+        notes[MAX_NOTES:] = [f"and {len(notes) - MAX_NOTES} more; ask for one point to see its own"]
+    return Report({}, answer, [table], notes, records=records)
+
+
+def _textbook_sweep(reports: list[Report]) -> Report:
+    """The tables of every point, each titled with the point it is of."""
+    tables = []
+    for report in reports:
+        for table in report.tables:
+            table.title = f"{report.answer[0].removeprefix('Tables 9.1 and 9.2 for ')}: {table.title}"
+            tables.append(table)
+    records = [record for report in reports for record in report.records]
+    notes = list(dict.fromkeys(note for report in reports for note in report.notes))
+    answer = [f"Tables 9.1 and 9.2 at {plural(len(reports), 'point')}"]
+    return Report({}, answer, tables, notes, records=records)

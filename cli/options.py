@@ -50,7 +50,7 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         "-g",
-        help="GPU: a name, an alias or a sheet.yaml; a,b compares.",
+        help="GPU: a name, an alias or a sheet.yaml; a,b compares (or INFERCOST_GPU).",
         autocompletion=complete_gpu,
         envvar="INFERCOST_GPU",
         show_envvar=False,
@@ -93,7 +93,10 @@ Layers = Annotated[int | None, typer.Option("--layers", help="What if: this many
 Heads = Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")]
 KvHeads = Annotated[int | None, typer.Option("--kv-heads", help="What if: this many KV heads (1 is MQA).")]
 HeadDim = Annotated[int | None, typer.Option("--head-dim", help="What if: heads this wide.")]
-Window = Annotated[int | None, typer.Option("--window", help="What if: a window of this many tokens.")]
+Window = Annotated[
+    str | None,
+    typer.Option("--window", help="What if: a window of this many tokens on every attention layer."),
+]
 Phase = Annotated[
     str, typer.Option("--phase", help="prefill (a prompt of --seq), decode (one token at --seq), or both.")
 ]
@@ -123,7 +126,8 @@ RidgeOption = Annotated[
     str,
     typer.Option(
         "--ridge",
-        help="Which ridge leads: textbook (GB = 2^30) or datasheet (GB = 10^9); display only.",
+        help="Which ridge leads: textbook (GB = 2^30) or datasheet (GB = 10^9); display only "
+        "(or INFERCOST_RIDGE).",
         envvar="INFERCOST_RIDGE",
         show_envvar=False,
     ),
@@ -149,6 +153,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one number
 Assert = Annotated[
     list[str] | None,
     typer.Option(
-        "--assert", help="Condition on the JSON, as in 'logical_bytes < 20e9'; false is exit 1. Repeatable."
+        "--assert", help="Condition on a key of the JSON, as in 'key < 20e9'; false is exit 1. Repeatable."
     ),
 ]

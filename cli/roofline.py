@@ -22,10 +22,32 @@ from ..hardware.spec import DTYPES, Gpu
 from ..models.spec import Model
 from . import options as o
 from .braille import Mark, roofline_picture
-from .inputs import WhatIf, choice, document, grid, lengths, model_source, models
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    grid,
+    lengths,
+    limit_notes,
+    model_source,
+    models,
+    window_tokens,
+)
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .sizes import token_list, words
-from .step_options import RIDGES, Phase, StepOptions, dtype_of, op_as_json, phases, ridge_line, substitutions
+from .step_options import (
+    MAX_STEPS,
+    RIDGES,
+    Phase,
+    StepOptions,
+    dtype_of,
+    named,
+    op_as_json,
+    phases,
+    ridge_line,
+    step_inputs,
+    step_notes,
+)
 from .text import count, number, plural, seconds, si
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -91,35 +113,56 @@ def roofline(
     how = StepOptions(
         phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
     ).checked()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window)
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]
     seqs: list[int] = [0]
     if model:
         chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
-    elif seq is not None or what_if.given():
-        raise InputError(
-            "roofline without --model shows the GPU's roof alone; add --model to place operations"
-        )
-    combos = list(grid(gpus, chosen, seqs, token_list(batch, "--batch")))
+    else:
+        _check_alone(seq, batch, weights, kv_format, encoder_seq, what_if)
+    recipes = [None] if weights is None else words(weights, "--weights")
+    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    batches = token_list(batch, "--batch")
+    combos = list(grid(gpus, chosen, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
-    inputs: dict[str, Any] = {"command": "roofline", "what_if": what_if.given()} | how._asdict()
+    inputs: dict[str, Any] = {"command": "roofline", "what_if": what_if.given(), "ridge": ridge_lead}
+    inputs |= how.echo() if model else {}
     sources = {g.name: g.source for _, g in gpus} | {
         k: v for m in chosen if m for k, v in model_source(m).items()
     }
     points, reports = [], []
-    for (asked, device), one, length, sequences in combos:
-        built = phases(one, device, length, sequences, weights, kv_format, how) if one else []
+    for (asked, device), one, length, sequences, recipe, cache in combos:
+        built = phases(one, device, length, sequences, recipe, cache, how) if one else []
         used = _dtype(device, dtype, built)
-        point = _point(device, used, one, length, sequences, built, ridge_lead)
+        point = _point(device, used, built, ridge_lead)
         points.append(point)
         reports.append(_report(asked, device, used, point, one, built, ridge_lead, plot))
-    final = _compare(points, ridge_lead) if listed else reports[0]
+    final = _compare(points, reports, ridge_lead) if listed else reports[0]
     final.document = document(
         "roofline", inputs, CONVENTIONS, sources, points, listed, [m for m in chosen if m]
     )
     final.quiet = [repr(point["ridge"]["headline"]) for point in points]
     emit(final, sink)
+
+
+def _check_alone(
+    seq: str | None,
+    batch: str,
+    weights: str | None,
+    kv_format: str | None,
+    encoder_seq: str | None,
+    what_if: WhatIf,
+) -> None:
+    """Without a model, an option that only a model answers to would be silently ignored."""
+    asked = {"--seq": seq, "--weights": weights, "--kv": kv_format, "--encoder-seq": encoder_seq}
+    given = [name for name, value in asked.items() if value is not None]
+    given += [f"--{name.replace('_', '-')}" for name in what_if.given()] + ["--batch"] * (batch != "1")
+    if given:
+        raise InputError(
+            f"{', '.join(given)} without --model: the GPU's roof alone has none of it; "
+            "add --model to place operations under it"
+        )
 
 
 def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:
@@ -131,14 +174,9 @@ def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:
     return dtype_of(built, gpu) if built else default_dtype(gpu)
 
 
-def _point(
-    gpu: Gpu, dtype: str, model: Model | None, seq: int, batch: int, built: list[Phase], lead: str
-) -> dict[str, Any]:
+def _point(gpu: Gpu, dtype: str, built: list[Phase], lead: str) -> dict[str, Any]:
     both = ridge(gpu, dtype)
-    inputs: dict[str, Any] = {"gpu": gpu.name, "dtype": dtype}
-    if model is not None:
-        plan = built[0].plan
-        inputs |= {"model": model.name, "seq": seq, "batch": batch, "weights": plan.recipe.name}
+    inputs = {"gpu": gpu.name, "dtype": dtype} | (step_inputs(built) if built else {})
     return {
         "inputs": inputs,
         "gpu": gpu.name,
@@ -184,15 +222,7 @@ def _report(
         answer.append(
             f"{model.title or model.name}, {plural(step.count, 'sequence')} of {count(step.context)} tokens"
         )
-        table = Table(("phase", "op", "FLOP/byte", "attainable", "verdict", "floor"), "<<>><>")
-        for op in (op for phase in built for op in phase.ops):
-            rate = attainable_flops(op, gpu)
-            attainable = si(rate, "FLOP/s") if rate else "-"
-            time = seconds(op.count * floor_s(op.work, gpu))
-            table.rows.append(
-                (op.phase, op.name, number(intensity(op)), attainable, op_verdict(op, gpu), time)
-            )
-        tables.append(table)
+        tables += [_placed(phase, gpu) for phase in built]
     picture = ""
     if plot:
         ridges = {"textbook": both.textbook, "datasheet": both.datasheet}
@@ -201,11 +231,31 @@ def _report(
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
     if model is None and gpu.peak("fp16") is None:
         notes.append(f"{gpu.name} has no fp16 peak; shown is {dtype}")
-    notes += substitutions(built, gpu)
+    if model is not None:
+        longest = built[0].plan.step.segments[0].context
+        # The first line of the answer is the leading ridge already.
+        notes += limit_notes([(model, longest)]) + step_notes(built, gpu, lead)[1:]
     records: list[dict[str, Any]] = [point["inputs"] | _without_dicts(entry) for entry in point["ops"]]
     if not records:
         records = [_flat(point)]
     return Report({}, answer, tables, notes, picture, records)
+
+
+def _placed(phase: Phase, gpu: Gpu) -> Table:
+    """Where each operation of a step stands under the roof of its own units."""
+    table = Table(("op", "FLOP/byte", "attainable", "verdict", "floor"), "<>><>", title=phase.plan.step.phase)
+    for op in phase.ops:
+        rate = attainable_flops(op, gpu)
+        table.rows.append(
+            (
+                named(op),
+                number(intensity(op)),
+                si(rate, "FLOP/s") if rate else "-",
+                op_verdict(op, gpu),
+                seconds(op.count * floor_s(op.work, gpu)),
+            )
+        )
+    return table
 
 
 def _marks(built: list[Phase], gpu: Gpu) -> list[Mark]:
@@ -236,11 +286,12 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
     return kept | ridges
 
 
-def _compare(points: list[dict[str, Any]], lead: str) -> Report:
+def _compare(points: list[dict[str, Any]], reports: list[Report], lead: str) -> Report:
+    """The roofs side by side, each once, then the operations of each point."""
     columns = ("gpu", "dtype", "peak", "bandwidth", "ridge, textbook", "ridge, datasheet")
-    table = Table(columns, "<<>>>>")
-    seen = set()
-    for point in points:
+    roofs = Table(columns, "<<>>>>")
+    tables, records = [roofs], []
+    for point, report in zip(points, reports, strict=True):
         row = (
             point["gpu"],
             point["dtype"],
@@ -249,13 +300,24 @@ def _compare(points: list[dict[str, Any]], lead: str) -> Report:
             f"{point['ridge']['textbook']:.1f}",
             f"{point['ridge']['datasheet']:.1f}",
         )
-        if row not in seen:
-            table.rows.append(row)
-            seen.add(row)
+        if row not in roofs.rows:
+            roofs.rows.append(row)
+        records += report.records if point["ops"] else [_flat(point)]
+        if point["ops"]:
+            got = point["inputs"]
+            where = (
+                f"{got['gpu']}, {got['model']}, {plural(got['batch'], 'sequence')} of {count(got['seq'])} "
+                f"tokens, weights {got['weights']}, KV {got['kv']}"
+            )
+            for table in report.tables:
+                table.title = f"{where}: {table.title}"
+                tables.append(table)
     lowest = min(points, key=lambda p: p["ridge"][lead])
     answer = [
         f"{lowest['gpu']} has the lowest ridge, {lowest['ridge'][lead]:.1f} FLOP/byte ({lead}), "
         f"{lowest['dtype']}"
     ]
-    notes = ["textbook reads GB as 2^30, datasheet as 10^9; dense peaks"]
-    return Report({}, answer, [table], notes, records=[_flat(p) for p in points])
+    if len(roofs.rows) == 1:
+        answer = [f"{plural(len(points), 'point')} under the roof of {points[0]['gpu']}"]
+    notes = ["textbook reads GB as 2^30, datasheet as 10^9; dense peaks with fp32 accumulation"]
+    return Report({}, answer, tables, notes, records=records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..costmodel.forward import ops as build_ops
+from ..costmodel.kv import cache_bill
 from ..costmodel.op import Bytes, Op
 from ..costmodel.roofline import (
     Ridge,
@@ -13,18 +14,23 @@ from ..costmodel.roofline import (
     intensity,
     math_dtype,
     op_verdict,
+    ridge,
     step_floor_s,
     totals,
+    vector_peak,
     work_math,
 )
 from ..costmodel.step import Plan, Run, Step, decode, prefill
+from ..costmodel.weights import weight_bill
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.spec import Model
 from .inputs import choice, encoder_positions, kv_formats
-from .text import number, seconds, si
+from .output.report import Table
+from .text import number, plural, seconds, si, size
 
 PHASES = ("both", "prefill", "decode")
+MAX_STEPS = 1_000
 RIDGES = ("textbook", "datasheet")
 
 
@@ -40,6 +46,10 @@ class StepOptions(NamedTuple):
     skew: float = 0.0
     encoder_seq: str | None = None
     engine: str | None = None
+
+    def echo(self) -> dict[str, Any]:
+        """As the JSON repeats it; encoder positions are resolved point by point."""
+        return {name: value for name, value in self._asdict().items() if name != "encoder_seq"}
 
     def checked(self) -> StepOptions:
         choice(self.phase, PHASES, "--phase")
@@ -123,9 +133,53 @@ def dtype_of(phases_: list[Phase], gpu: Gpu) -> str:
     return math_dtype(gpu, max(amounts, key=lambda name: amounts[name]))
 
 
-def substitutions(phases_: list[Phase], gpu: Gpu) -> list[str]:
+def step_inputs(built: list[Phase]) -> dict[str, Any]:
+    """What a point was computed with, names resolved."""
+    plan = built[0].plan
+    segment = plan.step.segments[0]
+    return {
+        "model": plan.model.name,
+        "seq": segment.context,
+        "batch": segment.count,
+        "weights": plan.recipe.name,
+        "kv": plan.run.kv.name,
+        "encoder_seq": (segment.encoder_new or segment.encoder_past) or None,
+    }
+
+
+def step_notes(built: list[Phase], gpu: Gpu, lead: str) -> list[str]:
+    """Ridges of the types the operations compute in, what stands in for what, and whether it fits."""
+    plan = built[0].plan
+    inputs = step_inputs(built)
+    main = dtype_of(built, gpu)
+    with_encoder = f", {plural(inputs['encoder_seq'], 'encoder position')}" if inputs["encoder_seq"] else ""
+    notes = [
+        f"{ridge_line(ridge(gpu, main), lead)}, {main}; "
+        f"weights {plan.recipe.name}, KV {plan.run.kv.name}{with_encoder}"
+    ]
+    wanted = {work_math(op.work) for phase in built for op in phase.ops} - {""}
+    others = sorted({math_dtype(gpu, name) for name in wanted} - {main})
+    notes += [f"{ridge_line(ridge(gpu, name), lead)}, {name}" for name in others]
+    notes += substitutions(wanted, gpu)
+    bill = weight_bill(plan.model, plan.recipe, inputs["batch"], plan.run.skew)
+    if bill.weight_bytes * 8 < 12 * bill.parameters and wanted <= {"bf16", "fp16"}:
+        notes.append(f"{plan.recipe.name} weights are converted on the way: products are in {main}")
+    if vector_peak(gpu) is None and any(op.vector_flops for phase in built for op in phase.ops):
+        notes.append(f"{gpu.name} has no fp32 peak on its sheet: vector work is not in the floors")
+    cached = cache_bill(
+        plan.model, inputs["seq"], inputs["batch"], plan.run.kv, inputs["encoder_seq"] or 0
+    ).logical_bytes
+    capacity = gpu.capacity_bytes
+    if capacity is not None and bill.weight_bytes + cached > capacity:
+        notes.append(
+            f"does not fit one {gpu.name}: weights {size(bill.weight_bytes)} + KV and state {size(cached)} "
+            f"of {size(capacity)}; times are as if it did"
+        )
+    return notes
+
+
+def substitutions(wanted: set[str], gpu: Gpu) -> list[str]:
     """A note for each type the weights ask for and the part does not have."""
-    wanted = {work_math(op.work) for phase in phases_ for op in phase.ops} - {""}
     return [
         f"{gpu.name} has no {name}; counted at its {math_dtype(gpu, name)} rate"
         for name in sorted(wanted)
@@ -133,22 +187,30 @@ def substitutions(phases_: list[Phase], gpu: Gpu) -> list[str]:
     ]
 
 
-def op_row(op: Op, gpu: Gpu) -> tuple[str, ...]:
-    """A line of the table of operations."""
-    return (
-        op.phase,
-        op.name,
-        str(op.count),
-        si(op.matmul_flops + op.vector_flops, "FLOP") if op.matmul_flops + op.vector_flops else "0",
-        si(op.bytes.total, "B"),
-        number(intensity(op)),
-        op_verdict(op, gpu),
-        seconds(op.count * floor_s(op.work, gpu)),
-    )
+def named(op: Op) -> str:
+    """`qkv ×32`: an operation and how often the step launches it."""
+    return op.name if op.count == 1 else f"{op.name} ×{op.count:,}"
 
 
-OP_COLUMNS = ("phase", "op", "count", "FLOPs", "bytes", "FLOP/byte", "verdict", "floor")
-OP_ALIGN = "<<>>>><>"
+def op_table(phase: Phase, gpu: Gpu) -> Table:
+    """A line an operation, all its launches together."""
+    table = Table(OP_COLUMNS, "<>>><>", title=phase.plan.step.phase)
+    for op in phase.ops:
+        flops = op.matmul_flops + op.vector_flops
+        table.rows.append(
+            (
+                named(op),
+                si(flops, "FLOP") if flops else "0",
+                si(op.bytes.total, "B"),
+                number(intensity(op)),
+                op_verdict(op, gpu),
+                seconds(op.count * floor_s(op.work, gpu)),
+            )
+        )
+    return table
+
+
+OP_COLUMNS = ("op", "FLOPs", "bytes", "FLOP/byte", "verdict", "floor")
 
 
 def ridge_line(point: Ridge, lead: str) -> str:

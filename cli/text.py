@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+PIB, GIB, MIB, KIB = 1 << 50, 1 << 30, 1 << 20, 1 << 10
 
 
 def clean(text: str) -> str:
@@ -16,8 +16,8 @@ def clean(text: str) -> str:
 
 def size(value: float) -> str:
     """Bytes in binary units: `16.00 GiB`, `512 KiB`, `70,272 B`."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if abs(value) >= unit:
+    for unit, name in ((PIB, "PiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(value) >= (unit if name != "PiB" else 10 * unit):
             scaled = value / unit
             if scaled == int(scaled) and name != "GiB":
                 return f"{int(scaled):,} {name}"
@@ -27,8 +27,12 @@ def size(value: float) -> str:
 
 def size_both(value: float) -> str:
     """Memory as a person asks for it: `16.00 GiB (17.18 GB)`."""
-    if abs(value) >= MIB * 10:
+    if abs(value) >= 10 * PIB:
+        return f"{size(value)} ({value / 1e15:,.2f} PB)"
+    if abs(value) >= 1e9:
         return f"{size(value)} ({value / 1e9:,.2f} GB)"
+    if abs(value) >= 10 * MIB:
+        return f"{size(value)} ({value / 1e6:,.1f} MB)"
     return f"{size(value)} ({value:,.0f} B)" if abs(value) >= KIB else size(value)
 
 

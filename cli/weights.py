@@ -13,7 +13,7 @@ from ..costmodel.weights import WeightBill, nominal_bytes, weight_bill
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from . import options as o
-from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models
+from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models, without_constant
 from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
 from .text import GIB, count, percent, plural, size, size_both
@@ -74,7 +74,8 @@ def weights(
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     choice(accounting, ("kernel", "textbook"), "--accounting")
     if params is not None or bits is not None:
-        emit(_nominal(params, bits, model), sink)
+        given = {"--model": model, "--weights": weights, **WhatIf(layers, heads, kv_heads, head_dim).given()}
+        emit(_nominal(params, bits, [name for name, value in given.items() if value is not None]), sink)
         return
     Run(skew=skew)  # refuses a skew that is none
     chosen = models(model, WhatIf(layers, heads, kv_heads, head_dim), "weights")
@@ -159,7 +160,8 @@ def _single(point: Point, textbook: bool) -> Report:
         f"{bill.weight_bytes * 8 / bill.parameters:.4g} bits per weight, scales included"
     ]
     notes.append(f"{point.recipe.name}: {point.recipe.note}")
-    if one.dtype == "fp32" and not point.recipe.name.startswith("fp32"):
+    halved = any(part.format == "bf16" for part in bill.components)
+    if one.dtype == "fp32" and halved:
         notes.append("the checkpoint is fp32; what is not quantised is counted as bf16, as it is served")
     notes += inferred_notes(one)
     if textbook:
@@ -177,14 +179,15 @@ def _compare(points: list[Point], textbook: bool) -> Report:
     answer = [
         f"{least.model.name} in {least.recipe.name} is the smallest: {size_both(least.bill.weight_bytes)}"
     ]
-    columns = ("model", "weights", "parameters", "bytes", "bits/weight", "read per step", "saved")
-    table = Table((*columns, "Table 9.3") if textbook else columns, "<<>>>>>" + (">" if textbook else ""))
+    columns = ("model", "weights", "batch", "parameters", "bytes", "bits/weight", "read per step", "saved")
+    table = Table((*columns, "Table 9.3") if textbook else columns, "<<>>>>>>" + (">" if textbook else ""))
     for point in points:
         bill = point.bill
         row = (
             point.model.name,
             point.recipe.name,
-            count(bill.parameters),
+            count(point.batch),
+            params_text(bill.parameters),
             size(bill.weight_bytes),
             f"{bill.weight_bytes * 8 / bill.parameters:.4g}",
             size(bill.read_bytes_per_step),
@@ -192,7 +195,10 @@ def _compare(points: list[Point], textbook: bool) -> Report:
         )
         measured = _measured(point)
         table.rows.append((*row, size(measured) if measured else "-") if textbook else row)
-    notes = ["saved: against the first line; read per step: one decode step, experts as expected"]
+    table = without_constant(table, ("model", "batch", "parameters"))
+    notes = [
+        "saved: against the first line; read per step: one decode step of the batch, experts as expected"
+    ]
     records = [
         {
             **(d := _as_json(p, points[0], False))["inputs"],
@@ -203,11 +209,12 @@ def _compare(points: list[Point], textbook: bool) -> Report:
     return Report({}, answer, [table], notes, records=records)
 
 
-def _nominal(params: str | None, bits: str | None, model: str | None) -> Report:
+def _nominal(params: str | None, bits: str | None, clashing: list[str]) -> Report:
     if params is None or bits is None:
         raise InputError("--params and --bits come together, as in --params 7e9 --bits 16")
-    if model:
-        raise InputError("give --model, or --params and --bits, not both")
+    if clashing:
+        which = ", ".join(f"--{name.lstrip('-').replace('_', '-')}" for name in clashing)
+        raise InputError(f"give --params and --bits, or a model, not both: {which} needs a model")
     amount, width = quantity(params, "--params", 1e15), quantity(bits, "--bits", 64)
     total = nominal_bytes(amount, width)
     answer = [f"{total / 1e9:,.2f} GB ({size(total)}) for {params_text(amount)} parameters of {width:g} bits"]

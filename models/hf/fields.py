@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import InputError
 from ...sheets import kind_of
+from ..spec import MAX_LAYERS
 
 REQUIRED: Any = object()
 MAX_VALUE = 1 << 31
@@ -166,8 +167,10 @@ class Fields:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(f"must be a whole number, not {kind_of(value)}", self._present(names))
-        if not least <= value <= MAX_VALUE:
-            raise self.error(f"must be between {least} and {MAX_VALUE:,}, not {value}", self._present(names))
+        # A count of layers becomes that many objects, whatever the family calls it.
+        most = MAX_LAYERS if names[0].endswith(("layer", "layers", "depth")) else MAX_VALUE
+        if not least <= value <= most:
+            raise self.error(f"must be between {least} and {most:,}, not {value}", self._present(names))
         return value
 
     def number(self, *names: str, default: float) -> float:

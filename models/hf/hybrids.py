@@ -85,12 +85,12 @@ def _ssm2(
     groups: tuple[str, ...],
     kernel: tuple[str, ...] = ("conv_kernel",),
 ) -> StateSpace:
-    expand = f.raw("mamba_expand", "expand")
+    expand = f.number("mamba_expand", "expand", default=0.0)
     count = f.integer(*heads)
     width = f.raw(*head)
     if isinstance(width, int) and not isinstance(width, bool):
         inner = count * width
-    elif isinstance(expand, (int, float)):
+    elif expand:
         inner = int(expand * hidden)
     else:
         raise f.error(f"'{head[0]}' is missing; it is the width of a state-space head")

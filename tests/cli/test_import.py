@@ -91,3 +91,19 @@ def test_mutated_configurations(name: str, data: st.DataObject) -> None:
     else:
         assert model.parameters > 0
         assert cache_bill(model, 7, 2, find_format("bf16"), 3).logical_bytes >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("llama-2-7b", "num_hidden_layers"), ("bart-large", "encoder_layers"), ("dbrx", "n_layers")],
+)
+def test_layers_beyond_reason(name: str, key: str) -> None:
+    """A count of layers becomes that many objects: refused before any is built (found by fuzzing)."""
+    with pytest.raises(InputError, match=f"{key}: must be between 1 and 4,096"):
+        model_from_config({**CONFIGS[name], key: 1 << 31}, "x.json")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -2])
+def test_expansion_that_is_no_number(value: float) -> None:
+    with pytest.raises(InputError):
+        model_from_config({**CONFIGS["zamba2-2.7b"], "mamba_expand": value}, "x.json")
