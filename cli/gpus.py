@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,23 +46,37 @@ def gpus(
     output: o.Output = None,
     quiet: o.Quiet = False,
 ) -> None:
-    if ctx.invoked_subcommand is not None:
-        return
-    sink = Sink(json, csv, format, output, quiet)
+    if ctx.invoked_subcommand is None:
+        _list(Sink(json, csv, format, output, quiet))
+
+
+@app.command("list")
+def list_(
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """List the accelerators, as `infercost gpus` alone does."""
+    _list(Sink(json, csv, format, output, quiet))
+
+
+def _list(sink: Sink) -> None:
     rows = [load_builtin(name) for name in gpu_names()]
-    table = Table(("name", "title", "16-bit peak", "bandwidth", "memory", "ridge", "$/h"), "<<>>>>>")
+    table = Table(("name", "16-bit peak", "bandwidth", "memory", "ridge", "$/h", "sheet"), "<>>>>><")
     for gpu in rows:
         dtype = default_dtype(gpu)
         price = f"{gpu.price.usd_per_hour:.2f}" if gpu.price else "-"
         table.rows.append(
             (
                 gpu.name,
-                gpu.title,
                 f"{si(peak_flops(gpu, dtype), 'FLOP/s')} {dtype}",
                 f"{gpu.memory.bandwidth_gb_per_s:,.0f} GB/s",
-                size(gpu.capacity_bytes) if gpu.capacity_bytes else "-",
+                f"{size(gpu.capacity_bytes)} {_basis(gpu)}" if gpu.capacity_bytes else "-",
                 f"{ridge(gpu, dtype).textbook:.1f}",
                 price,
+                "" if gpu.confidence == "high" else gpu.confidence,
             )
         )
     records = [_facts(gpu) for gpu in rows]
@@ -69,9 +84,18 @@ def gpus(
     made = document(
         "gpus", {"command": "gpus"}, CONVENTIONS, sources, [{"inputs": {}, "gpus": records}], False
     )
-    notes = ["ridge: textbook convention (GB = 2^30); prices with their dates: `infercost gpus show NAME`"]
+    notes = [
+        "memory: usable by a CUDA program (u), as the driver says (d), or only as labelled (l)",
+        "sheet: how sure its sources are, where not high; ridge: textbook convention (GB = 2^30)",
+        "`infercost gpus show NAME`: every peak, the price's date, aliases, sources",
+    ]
     flat = [_flat(record) for record in records]
     emit(Report(made, [f"{plural(len(rows), 'accelerator')} by name"], [table], notes, records=flat), sink)
+
+
+def _basis(gpu: Gpu) -> str:
+    """Which of the capacities `capacity_bytes` is."""
+    return "u" if gpu.memory.usable_bytes else "d" if gpu.memory.driver_mib else "l"
 
 
 def _facts(gpu: Gpu) -> dict[str, Any]:
@@ -197,7 +221,9 @@ def show(
 
 @app.command()
 def lint(
-    path: Annotated[str | None, typer.Argument(help="A sheet; without one, all built-in sheets.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(help="A sheet or a name; without one, all built-in sheets.")
+    ] = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -216,13 +242,15 @@ def lint(
             if gpu.name != name:
                 raise SheetError(f"{name}.yaml: name is '{gpu.name}'; it must be the file's own")
     else:
-        sheets = [gpu_from_text(read_file(Path(path)), path)]
+        named = path.lower() in (*gpu_names(), *ALIASES)
+        sheets = [load_gpu(path) if named else gpu_from_text(read_file(Path(path)), path)]
     results = [lint_gpu(gpu) for gpu in sheets]
     bad = [result for result in results if result.problems]
     explained = [result for result in results if result.exceptions]
     table = Table(("sheet", "verdict", "absent"), "<<<")
     for result in results:
-        table.rows.append((result.name, _verdict(result), ", ".join(result.absent)))
+        if path is not None or result.problems or result.exceptions:
+            table.rows.append((result.name, _verdict(result), ", ".join(result.absent)))
     records = [
         {
             "sheet": result.name,
@@ -244,7 +272,12 @@ def lint(
         f"{plural(len(results), 'sheet')}: {plural(len(bad), 'problem')}, "
         f"{plural(len(explained), 'explained exception')}"
     ]
-    emit(Report(made, answer, [table], records=records), sink)
+    notes = []
+    if path is None:
+        absent = Counter(key for result in results for key in result.absent)
+        listed = ", ".join(f"{key} in {n}" for key, n in absent.most_common())
+        notes = [f"absent (no source, or no such unit): {listed}; --json says where"]
+    emit(Report(made, answer, [table] if table.rows else [], notes, records=records), sink)
     if bad:
         raise FailedAssertionError("; ".join(f"{result.name}: {result.problems[0]}" for result in bad))
 

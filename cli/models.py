@@ -15,7 +15,7 @@ from ..models.cache import CacheSpec
 from ..models.catalogue import load_builtin, load_model, model_names
 from ..models.ffn import Experts
 from ..models.formats import find_format
-from ..models.recipes import sixteen_bit
+from ..models.recipes import default_recipe, sixteen_bit
 from ..models.sheet import model_from_text
 from ..models.sheet_text import block_key, sheet_text, stated_fields
 from ..models.spec import Layer, Model
@@ -50,9 +50,23 @@ def models(
     output: o.Output = None,
     quiet: o.Quiet = False,
 ) -> None:
-    if ctx.invoked_subcommand is not None:
-        return
-    sink = Sink(json, csv, format, output, quiet)
+    if ctx.invoked_subcommand is None:
+        _list(Sink(json, csv, format, output, quiet))
+
+
+@app.command("list")
+def list_(
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """List the models, as `infercost models` alone does."""
+    _list(Sink(json, csv, format, output, quiet))
+
+
+def _list(sink: Sink) -> None:
     rows = [load_builtin(name) for name in model_names()]
     table = Table(("name", "parameters", "active", "layers", "mixers", "context"), "<>>><>")
     records = []
@@ -134,7 +148,7 @@ def show(
         "context": model.context,
         "tied": model.tied,
         "dtype": model.dtype,
-        "weights": model.weights or model.dtype,
+        "default_weights": default_recipe(model).name,
         "aliases": list(model.aliases),
         "notes": model.notes,
         "source": model.source,
@@ -262,7 +276,9 @@ def comparable(model: Model) -> dict[str, Any]:
 
 @app.command()
 def lint(
-    path: Annotated[str | None, typer.Argument(help="A sheet; without one, all built-in sheets.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(help="A sheet, a name or -; without one, all built-in sheets.")
+    ] = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -283,7 +299,8 @@ def lint(
             checked.append(model)
         _no_shared_names(checked)
     else:
-        checked.append(model_from_text(read_file(Path(path)), path))
+        named = path == "-" or path.lower() in model_names()
+        checked.append(load_model(path) if named else model_from_text(read_file(Path(path)), path))
     records = [
         {"sheet": model.name, "parameters": model.parameters, "layers": len(model.layers)}
         for model in checked

@@ -51,6 +51,9 @@ def weights(
     accounting: Annotated[
         str, typer.Option("--accounting", help="kernel, or textbook: beside Table 9.3's measurements.")
     ] = "kernel",
+    formats: Annotated[
+        bool, typer.Option("--formats", help="List every weight format, recipe and KV format.")
+    ] = False,
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -70,9 +73,15 @@ def weights(
     infercost weights --model gpt-oss-20b
     infercost weights --model llama-3-8b --weights q4_k_m
     infercost weights --params 7e9 --bits 16
+    infercost weights --formats
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     choice(accounting, ("kernel", "textbook"), "--accounting")
+    if formats:
+        from .formats import formats_report
+
+        emit(formats_report(), sink)
+        return
     if params is not None or bits is not None:
         given = {"--model": model, "--weights": weights, **WhatIf(layers, heads, kv_heads, head_dim).given()}
         emit(_nominal(params, bits, [name for name, value in given.items() if value is not None]), sink)

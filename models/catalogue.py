@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -56,6 +57,8 @@ def load_model(given: str) -> Model:
     if name in model_names():
         return load_builtin(name)
     if _looks_like_path(given):
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", given) and not Path(given).exists():
+            raise InputError(f"no file {given}; a model of the Hugging Face hub is hf:{given}")
         return load_path(Path(given))
     aliases = model_aliases()
     if name in aliases:

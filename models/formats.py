@@ -174,7 +174,8 @@ def find_format(name: str) -> Format:
     from ..sheets import nearest
 
     known = [*table, "int8-g64", "int4-g128", "int4-g128-asym", "llm-int8-0.001"]
-    raise InputError(f"unknown number format '{name}'{nearest(key, known)}")
+    hint = nearest(key, known) or "; `infercost weights --formats` lists them"
+    raise InputError(f"unknown number format '{name}'{hint}")
 
 
 def _grouped_integer(name: str, match: re.Match[str]) -> Format:

@@ -115,7 +115,8 @@ def find_recipe(name: str) -> Recipe:
     except InputError:
         from ..sheets import nearest
 
-        raise InputError(f"unknown weight format or recipe '{name}'{nearest(key, recipe_names())}") from None
+        hint = nearest(key, recipe_names()) or "; `infercost weights --formats` lists them"
+        raise InputError(f"unknown weight format or recipe '{name}'{hint}") from None
     if fmt_found.published or fmt_found.name == "tf32":
         return _whole(fmt_found.name)
     return _linears(fmt_found.name, fmt_found.name, f"{fmt_found.name} in {_LEFT_ALONE}")

@@ -272,3 +272,48 @@ def test_completion_offers_names() -> None:
     ):
         result = infercost(env={**env, "COMP_WORDS": words})
         assert wanted in result.stdout.split(), result.stderr
+
+
+def test_formats_that_are_listed_work(run: Run) -> None:
+    entries = run("weights", "--formats", "--json").json["formats"]
+    names = {use: [e["name"] for e in entries if e["use"] == use] for use in ("weights", "kv")}
+    listed = run("weights", "--model", "llama-7b", "--weights", ",".join(names["weights"]), "--json").json
+    assert len(listed["points"]) == len(names["weights"]) > 30
+    cached = run("kv", "--model", "llama-7b", "--seq", "1", "--kv", ",".join(names["kv"]), "--json").json
+    bits = {e["name"]: e["bits_per_value"] for e in entries if e["use"] == "kv"}
+    for point in cached["points"]:
+        assert point["logical_bytes"] * 8 / point["elements"] == bits[point["inputs"]["kv"]]
+
+
+@pytest.mark.parametrize("command", ["models", "gpus"])
+def test_list_is_the_command_alone(command: str, run: Run) -> None:
+    assert run(command, "list").out == run(command).out
+
+
+def test_sweep_of_a_roofline_keeps_its_operations(run: Run) -> None:
+    asked = ("roofline", "--gpu", "a100,h100", "--model", "llama-7b", "--seq", "1k", "--weights", "fp16,fp8")
+    document = run(*asked, "--json").json
+    assert [(p["inputs"]["gpu"], p["inputs"]["weights"]) for p in document["points"]] == [
+        (gpu, weights) for gpu in ("a100-80g-sxm", "h100-sxm") for weights in ("fp16", "fp8")
+    ]
+    assert all(point["ops"] for point in document["points"])
+    rows = list(csv.DictReader(io.StringIO(run(*asked, "--csv").out)))
+    assert {(r["gpu"], r["model"], r["weights"], r["seq"]) for r in rows} == {
+        (gpu, "llama-7b", w, "1024") for gpu in ("a100-80g-sxm", "h100-sxm") for w in ("fp16", "fp8")
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("ops", "--model", "llama-3-70b", "--seq", "4k", "--gpu", "a100"), "does not fit one a100-80g-sxm"),
+        (("ops", "--model", "llama-7b", "--seq", "1", "--weights", "gptq"), "converted on the way"),
+        (("ops", "--model", "llama-7b", "--seq", "1", "--weights", "fp8"), "has no fp8; counted at its"),
+        (("ops", "--model", "whisper-tiny", "--seq", "4"), "1,500 encoder positions"),
+        (("ops", "--model", "llama-7b", "--seq", "1", "--gpu", "h100", "--weights", "fp8"), ", fp16"),
+        (("kv", "--model", "llama-7b,gpt2", "--seq", "1k,4k"), "beyond gpt2's context of 1,024"),
+        (("kv", "--model", "llama-7b", "--seq", "1"), "for 1 token of"),
+    ],
+)
+def test_what_a_person_should_know(asked: tuple[str, ...], said: str, run: Run) -> None:
+    assert said in run(*asked).out
