@@ -17,8 +17,11 @@ def _siglip(v: Fields, hidden: int) -> int:
     """SigLIP and Gemma 3's projector: one matrix and a norm."""
     width, patch = v.integer("hidden_size"), v.integer("patch_size", default=14)
     side = v.integer("image_size", default=224) // patch
-    layers = v.integer("num_hidden_layers") * _encoder_layer(width, v.integer("intermediate_size"))
+    layer = _encoder_layer(width, v.integer("intermediate_size"))
     tables = 3 * patch * patch * width + width + side * side * width
+    # A layer that pools, with one norm and a learned query; there unless the configuration says no.
+    pooling = layer - width if v.flag("vision_use_head", default=True) else 0
+    layers = v.integer("num_hidden_layers") * layer + pooling
     return layers + tables + 2 * width + width * hidden + width
 
 
