@@ -34,7 +34,7 @@ def gguf_rule(mix: str) -> Callable[[Tensor, int, Model], str]:
     """The rule of `mix`: (tensor, index of its layer, model) to a GGUF type."""
 
     def rule(tensor: Tensor, layer: int, model: Model) -> str:
-        simple = mix in ("f16", "q8_0")
+        simple = mix in ("f16", "q8_0", "mxfp4_moe")
         known = model.norm.kind == "rms" and model.encoder is None and not model.layers[0].parallel
         if not simple and not known:
             raise InputError(
@@ -55,6 +55,8 @@ def _chosen(mix: str, tensor: Tensor, layer: int, model: Model) -> str:
     base = _BASE.get(mix, mix)
     if tensor.name == "positions":
         return "fp32"
+    if mix == "mxfp4_moe":
+        return "mxfp4" if tensor.component == "experts" else "q8_0"
     if tensor.component == "head" or (tensor.name == "embedding" and model.tied):
         return base if base in ("q8_0", "fp16") else "q6_k"
     if tensor.name == "embedding" or layer < 0:

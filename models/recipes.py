@@ -77,7 +77,7 @@ _EXPERT_RECIPES = {"mxfp4-experts": "mxfp4"}
 
 GGUF_MIXES = (
     *("f16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0"),
-    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
+    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4_moe"),
 )
 """Mixes of llama.cpp's quantiser: names of whole files, not of tensors."""
 
