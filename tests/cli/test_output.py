@@ -45,7 +45,8 @@ def test_json_contract(command: str, run: Run) -> None:
     document = run(*COMMANDS[command], "--json").json
     assert document["schema"] == f"infercost.{command}/1"
     assert {"schema", "inputs", "conventions", "sources"} | CONTRACT[command] <= set(document)
-    assert json.loads(json.dumps(document)) == document
+    # RFC 8259: what another parser reads has no NaN and no Infinity.
+    json.dumps(document, allow_nan=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -167,6 +168,29 @@ def test_output_files(suffix: str, run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) & 0o111 == 0
 
 
+def test_output_keeps_what_is_there(run: Run, tmp_path: Path) -> None:
+    """A link stays a link, a file keeps its mode, a protected file its content; a device is written to."""
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text("old", encoding="utf-8")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    assert run(*KV, "--output", str(link)).code == 0
+    assert link.is_symlink()
+    assert json.loads(real.read_text(encoding="utf-8"))["schema"] == "infercost.kv/1"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert run(*KV, "--format", "json", "--output", "/dev/null").code == 0
+    shown = infercost(*KV, "--format", "csv", "--output", "/dev/stdout")
+    assert shown.stdout.startswith("model,")
+
+
+def test_conditions_are_read_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "kv.json"
+    refused = run(*KV, "--output", str(path), "--assert", "no_such_key < 5")
+    assert (refused.code, path.exists()) == (2, False)
+    failed = run(*KV, "--output", str(path), "--assert", "logical_bytes < 5")
+    assert (failed.code, path.exists()) == (1, True), "the numbers are there to look at"
+
+
 def test_output_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "such" / "kv.json", tmp_path):
         suffix = ["--format", "json"]
@@ -217,6 +241,13 @@ def test_a_closed_pipe_and_a_full_disk() -> None:
     command = f"{sys.executable} -m infercost gpus --json | head -c 10"
     piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert piped.stderr == ""
+    command = f"{sys.executable} -m infercost gpus | true; echo ${{PIPESTATUS[0]}}"
+    piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (piped.stdout, piped.stderr) == ("0\n", "")
+    command = f"{sys.executable} -m infercost gpus >&-"
+    shut = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in shut.stderr
+    assert shut.stderr.startswith("infercost: standard output is closed")
     if not Path("/dev/full").exists():
         pytest.skip("/dev/full is not there")
     with open("/dev/full", "w", encoding="utf-8") as full:
@@ -246,6 +277,10 @@ def test_colour_only_where_wanted() -> None:
     plain = infercost(*KV, env={**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"})
     assert "\x1b[3" not in plain.stdout
     assert "2.00 GiB" in plain.stdout
+    for odd in ({"FORCE_COLOR": "0"}, {"COLUMNS": "0"}, {"TERM": "dumb"}):
+        assert "\x1b" not in infercost(*KV, env={**os.environ, **odd}).stdout
+    narrow = infercost(*KV, env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "0"})
+    assert narrow.returncode == 0
 
 
 def test_python_dash_m_and_version() -> None:
