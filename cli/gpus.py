@@ -17,7 +17,7 @@ from . import options as o
 from .errors import FailedAssertionError
 from .inputs import document
 from .output.report import Report, Sink, Table, emit
-from .text import plural, si, size
+from .text import GIB, plural, si, size
 
 app = typer.Typer(
     add_completion=False,
@@ -64,16 +64,16 @@ def list_(
 
 def _list(sink: Sink) -> None:
     rows = [load_builtin(name) for name in gpu_names()]
-    table = Table(("name", "16-bit peak", "bandwidth", "memory", "ridge", "$/h", "sheet"), "<>>>>><")
+    table = Table(("name", "16-bit TFLOP/s", "GB/s", "GiB", "ridge", "$/h", "sheet"), "<>>>>><")
     for gpu in rows:
         dtype = default_dtype(gpu)
         price = f"{gpu.price.usd_per_hour:.2f}" if gpu.price else "-"
         table.rows.append(
             (
                 gpu.name,
-                f"{si(peak_flops(gpu, dtype), 'FLOP/s')} {dtype}",
-                f"{gpu.memory.bandwidth_gb_per_s:,.0f} GB/s",
-                f"{size(gpu.capacity_bytes)} {_basis(gpu)}" if gpu.capacity_bytes else "-",
+                f"{peak_flops(gpu, dtype) / 1e12:,.4g} {dtype}",
+                f"{gpu.memory.bandwidth_gb_per_s:,.0f}",
+                f"{gpu.capacity_bytes / GIB:.2f} {_basis(gpu)}" if gpu.capacity_bytes else "-",
                 f"{ridge(gpu, dtype).textbook:.1f}",
                 price,
                 "" if gpu.confidence == "high" else gpu.confidence,

@@ -87,18 +87,23 @@ def grid(*axes: Iterable[Any], most: int = MAX_POINTS) -> Iterator[tuple[Any, ..
     return product(*lists)
 
 
-def without_constant(table: Table, droppable: Iterable[str]) -> Table:
-    """The table without those of the `droppable` columns that say the same in every row (or nothing)."""
-    keep = []
+def without_constant(table: Table, droppable: Iterable[str]) -> tuple[Table, list[str]]:
+    """The table without those of the `droppable` columns that say the same in every row, and a note
+    of what they said."""
+    keep, said = [], []
     for i, name in enumerate(table.columns):
         values = {row[i] for row in table.rows}
-        keep.append(not (name in droppable and len(values) == 1))
+        stays = not (name in droppable and len(values) == 1)
+        keep.append(stays)
+        if not stays and values != {"-"}:
+            said.append(f"{name} {values.pop()}")
 
     def kept(cells: Iterable[str]) -> tuple[str, ...]:
         return tuple(cell for cell, stays in zip(cells, keep, strict=True) if stays)
 
     align = "".join(kept(table.align))
-    return Table(kept(table.columns), align, [kept(row) for row in table.rows], table.title)
+    left = Table(kept(table.columns), align, [kept(row) for row in table.rows], table.title)
+    return left, [f"every line: {', '.join(said)}"] if said else []
 
 
 def choice(value: str, allowed: tuple[str, ...], option: str) -> str:

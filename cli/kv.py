@@ -269,7 +269,7 @@ def _allocation_table(allocations: list[Allocation], points: list[Point] | None 
             size(taken.copied_bytes) if taken.copied_bytes else "-",
         )
         table.rows.append((owners[index].model.name, count(owners[index].seq), *row) if points else row)
-    return without_constant(table, ("block", "copied"))
+    return without_constant(table, ("block", "copied"))[0]
 
 
 def _sweep(points: list[Point]) -> Report:
@@ -294,10 +294,11 @@ def _sweep(points: list[Point]) -> Report:
                 f"{bill.logical_bytes / base:.4g}x" if base else "-",
             )
         )
-    tables = [without_constant(table, ("model", "KV", "batch", "state"))]
+    table, same = without_constant(table, ("model", "KV", "batch", "state"))
+    tables = [table]
     if first.allocations:
         tables.append(_allocation_table([taken for p in points for taken in p.allocations], points))
-    notes = limit_notes((p.model, p.seq) for p in points)
+    notes = same + limit_notes((p.model, p.seq) for p in points)
     notes.append("all sequences together, scales included where a format has them; GiB = 2^30, GB = 10^9")
     records = [
         {**(d := _as_json(p))["inputs"], **{k: v for k, v in d.items() if isinstance(v, (int, float))}}

@@ -288,9 +288,9 @@ def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
             records.append(got | {"phase": name} | flat)
     if not records:
         return _textbook_sweep(reports)
-    table = without_constant(table, ("model", "gpu", "batch", "weights", "KV", "phase"))
+    table, same = without_constant(table, columns[:7])
     # What holds of several points is said once; fits and substitutions stand with their own point.
-    notes = list(dict.fromkeys(note for report in reports for note in report.notes))
+    notes = same + list(dict.fromkeys(note for report in reports for note in report.notes))
     answer = [f"{plural(len(points), 'point')}, floors and bounds"]
     if len(notes) > MAX_NOTES:
         notes[MAX_NOTES:] = [f"and {len(notes) - MAX_NOTES} more; ask for one point to see its own"]

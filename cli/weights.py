@@ -204,9 +204,10 @@ def _compare(points: list[Point], textbook: bool) -> Report:
         )
         measured = _measured(point)
         table.rows.append((*row, size(measured) if measured else "-") if textbook else row)
-    table = without_constant(table, ("model", "batch", "parameters"))
+    table, same = without_constant(table, ("model", "batch", "parameters"))
     notes = [
-        "saved: against the first line; read per step: one decode step of the batch, experts as expected"
+        *same,
+        "saved: against the first line; read per step: one decode step of the batch, experts as expected",
     ]
     records = [
         {

@@ -7,7 +7,10 @@ import os
 import sys
 
 from ..text import clean
-from .report import Report
+from .report import Report, Table
+
+SENTENCE = 20
+"""Cells longer than this may be broken between words; a shorter name or number is read in one piece."""
 
 
 def render(report: Report) -> str:
@@ -30,19 +33,39 @@ def render(report: Report) -> str:
     for i, line in enumerate(report.answer):
         console.print(Text(clean(line), style="bold" if i == 0 else ""))
     for table in report.tables:
+        least = [_least(table, i) for i in range(len(table.columns))]
         grid = RichTable(
-            box=SIMPLE_HEAD, title=clean(table.title) or None, title_justify="left", pad_edge=False
+            box=SIMPLE_HEAD,
+            title=clean(table.title) or None,
+            title_justify="left",
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
         )
-        for column, align in zip(table.columns, table.align, strict=True):
-            grid.add_column(Text(clean(column)), justify="right" if align == ">" else "left")
+        for i, (column, align) in enumerate(zip(table.columns, table.align, strict=True)):
+            grid.add_column(
+                Text(clean(column)),
+                justify="right" if align == ">" else "left",
+                min_width=least[i],
+                overflow="fold",
+            )
         for row in table.rows:
             grid.add_row(*(Text(clean(cell)) for cell in row))
-        console.print(grid)
+        # Wider than the terminal rather than cut: what runs over goes on in its next line.
+        console.print(grid, width=max(_width(), sum(least) + 2 * len(least)), crop=False)
     if report.picture:
         console.print(Text(report.picture), soft_wrap=True)
     for note in report.notes:
         console.print(Text(clean(note), style="dim"))
     return out.getvalue()
+
+
+def _least(table: Table, column: int) -> int:
+    """Width below which a column is not to go."""
+    cells = [clean(row[column]) for row in table.rows]
+    pieces = clean(table.columns[column]).split()
+    for cell in cells:
+        pieces += [cell] if len(cell) <= SENTENCE else cell.split()
+    return max((len(piece) for piece in pieces), default=0)
 
 
 def _width() -> int:

@@ -352,3 +352,14 @@ def test_sweep_of_a_roofline_keeps_its_operations(run: Run) -> None:
 )
 def test_what_a_person_should_know(asked: tuple[str, ...], said: str, run: Run) -> None:
     assert said in run(*asked).out
+
+
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_no_cell_is_cut_on_a_terminal(width: str) -> None:
+    """Names and numbers stand whole whatever the width; only sentences are broken, between words."""
+    asked = ("ops", "--model", "llama-7b,llama-3-8b", "--gpu", "a100,h100", "--seq", "1k")
+    env = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": width}
+    shown, plain = infercost(*asked, env=env).stdout, infercost(*asked).stdout
+    words = {word for line in plain.splitlines()[2:12] for word in line.split()}
+    assert "a100-80g-sxm" in words
+    assert words <= set(shown.split())
