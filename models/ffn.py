@@ -28,6 +28,7 @@ class Dense:
         positive("dense", width=self.width)
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """gate and up: [width, hidden] (up alone where not gated), down: [hidden, width], their biases."""
         out = mlp_tensors("mlp", hidden, self.width, self.gated)
         if self.bias:
             out += (
@@ -83,6 +84,7 @@ class Experts:
         return self.shared * (self.shared_width or self.width)
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """An MLP times `count`, the router: [count, hidden], the shared experts and their gate."""
         out = tuple(
             tensor._replace(copies=self.count)
             for tensor in mlp_tensors("experts", hidden, self.width, self.gated)
@@ -143,6 +145,7 @@ class Projections:
         return tuple(out)
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """Each matrix as [outer, inner], times its copies."""
         out: list[Tensor] = []
         for index, (inner, outer, copies) in enumerate(self.matrices()):
             out.append(Tensor("projections", f"projection_{index}", outer, inner, copies=copies))

@@ -73,13 +73,16 @@ class Attention:
 
     @property
     def v_width(self) -> int:
+        """Width of a value head: `v_head_dim`, else head_dim."""
         return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
     @property
     def rotated(self) -> int:
+        """Values of a head that rotary embedding turns."""
         return self.head_dim if self.rope_dim is None else self.rope_dim
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """q, k, v: [heads x dim, hidden], o: [hidden, heads x v_dim]; biases, norms, sinks where said."""
         queries = self.heads * self.head_dim
         keys = self.kv_heads * self.head_dim
         values = self.kv_heads * self.v_width
@@ -106,6 +109,7 @@ class Attention:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
+        """K and V rows of one token, kv_heads of each; none of its own where another layer's are read."""
         rows = (Rows(self.kv_heads, self.head_dim), Rows(self.kv_heads, self.v_width))
         return CacheSpec("attention", rows, self.window, stored=self.shared_from is None and self.causal)
 
@@ -153,13 +157,16 @@ class LatentAttention:
 
     @property
     def qk_dim(self) -> int:
+        """Width of a query head, as scores are computed without absorption."""
         return self.nope_dim + self.rope_dim
 
     @property
     def latent_dim(self) -> int:
+        """Values of the row that is cached."""
         return self.kv_lora_rank + self.rope_dim
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """q_a, q_b (or q), kv_a: [latent_dim, hidden], kv_b: [heads x (nope + v), kv_lora_rank], o."""
         queries = self.heads * self.qk_dim
         out: list[Tensor] = []
         if self.q_lora_rank is None:
@@ -188,6 +195,7 @@ class LatentAttention:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
+        """One latent row of kv_lora_rank + rope_dim values a token, and the indexer's key."""
         rows = [Rows(1, self.latent_dim, self.index_top_k)]
         if self.index_heads:
             rows.append(Rows(1, self.index_dim))
@@ -231,9 +239,11 @@ class StateSpace:
 
     @property
     def conv_channels(self) -> int:
+        """Channels that are convolved: with Mamba-2, B and C too."""
         return self.inner if self.heads is None else self.inner + 2 * self.groups * self.state
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """in: [2 inner (+ B, C and dt of Mamba-2), hidden], the convolution, x and dt of Mamba, A, D, out."""
         part = "recurrent"
         if self.heads is None:
             rank = self.dt_rank or 0
@@ -264,6 +274,7 @@ class StateSpace:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
+        """conv_kernel - 1 columns of the convolution's channels, and inner x state numbers in fp32."""
         conv = State("conv", self.conv_channels, None, self.conv_kernel - 1, self.conv_kernel)
         return CacheSpec("state_space", state=(conv, State("recurrent", self.inner * self.state, 4)))
 
@@ -300,17 +311,21 @@ class LinearAttention:
 
     @property
     def keys(self) -> int:
+        """Width of all keys together."""
         return self.key_heads * self.key_dim
 
     @property
     def values(self) -> int:
+        """Width of all values together."""
         return self.value_heads * self.value_dim
 
     @property
     def conv_channels(self) -> int:
+        """Channels that are convolved: queries, keys and values."""
         return 2 * self.keys + self.values
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """In-projections, the convolution, decays, the norm, out: [hidden, values]."""
         part = "recurrent"
         out = [Tensor(part, "out", hidden, self.values)]
         if self.kind == "gated_delta":
@@ -337,6 +352,7 @@ class LinearAttention:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
+        """key_dim x value_dim numbers a value head in fp32; the convolution's columns."""
         if self.kind == "rwkv":
             # The last input of the time mix, and that of the channel mix.
             running = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys, None, 2, 2))
@@ -365,6 +381,7 @@ class Recurrent:
             raise InputError(f"recurrent: width {self.width} is not a multiple of heads {self.heads}")
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """in: [2 width, hidden], two block-diagonal gates, convolution, decay, out: [hidden, width]."""
         part, block = "recurrent", self.width // self.heads
         return (
             Tensor(part, "in", 2 * self.width, hidden),
@@ -379,6 +396,7 @@ class Recurrent:
         )
 
     def cache(self) -> CacheSpec:
+        """One number a channel in fp32, and conv_kernel - 1 columns."""
         kept = self.conv_kernel - 1
         conv = State("conv", self.width, None, kept, kept)
         return CacheSpec("recurrent", state=(conv, State("recurrent", self.width, 4)))
@@ -411,6 +429,7 @@ class CrossAttention:
             raise InputError(f"cross_attention: bias is a word over q, k, v, o, not '{self.bias}'")
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """q and o over hidden; k, v: [kv_heads x head_dim, source_width]."""
         source = self.source_width or hidden
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         sizes = {"q": queries, "k": keys, "v": keys, "o": hidden}
@@ -423,6 +442,7 @@ class CrossAttention:
         )
 
     def cache(self) -> CacheSpec:
+        """K and V of every encoder position, written once at prefill."""
         row = Rows(self.kv_heads, self.head_dim)
         return CacheSpec("cross_attention", (row, row))
 
@@ -439,6 +459,7 @@ class ShortConvolution:
         positive("short_convolution", width=self.width, kernel=self.kernel)
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """in: [3 width, hidden], `kernel` taps a channel, out: [hidden, width]."""
         out = [
             Tensor("recurrent", "in", 3 * self.width, hidden),
             Tensor("recurrent", "out", hidden, self.width),
@@ -450,6 +471,7 @@ class ShortConvolution:
         return tuple(out)
 
     def cache(self) -> CacheSpec:
+        """kernel - 1 columns of `width` channels."""
         conv = State("conv", self.width, None, self.kernel - 1, self.kernel)
         return CacheSpec("state_space", state=(conv,))
 
