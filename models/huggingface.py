@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from .. import InputError
 from ..sheets import nearest
+from .hf.class_defaults import CLASS_DEFAULTS
 from .hf.decoder import Style, context_of, stack
 from .hf.families import FAMILIES
 from .hf.fields import Fields
@@ -117,6 +118,7 @@ def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
 
 
 def _decode(f: Fields, family: str) -> Parts:
+    f.class_defaults = CLASS_DEFAULTS.get(family, {})
     read: Callable[[Fields], Parts] | None = FAMILIES.get(family)
     if read is not None:
         return read(f)

@@ -136,6 +136,7 @@ class Fields:
             raise self.error(f"expected a mapping, not {kind_of(data)}")
         self.data: Mapping[str, Any] = data
         self.read: set[str] = set()
+        self.class_defaults: Mapping[str, Any] = {}
 
     def error(self, problem: str, key: str = "") -> InputError:
         where = ".".join(part for part in (self.path, key) if part)
@@ -143,7 +144,7 @@ class Fields:
 
     def has(self, *names: str) -> bool:
         """Whether one of `names` is there with a value other than null."""
-        return any(self.data.get(name) is not None for name in names)
+        return any(self.data.get(name) is not None for name in names) or bool(self._default(names))
 
     def raw(self, *names: str, default: Any = None) -> Any:
         """Value of the first of `names` that is there and not null."""
@@ -151,7 +152,21 @@ class Fields:
         for name in names:
             if self.data.get(name) is not None:
                 return self.data[name]
+        fallback = self._default(names)
+        if fallback:
+            value = self.class_defaults[fallback]
+            self.infer(f"{fallback} = {str(value).lower()}: the class default")
+            return value
         return default
+
+    def _default(self, names: tuple[str, ...]) -> str:
+        """The first of `names` that the class has a value for, where none of them is stated.
+
+        A null is a statement: the class computes it then.
+        """
+        if any(name in self.data for name in names):
+            return ""
+        return next((name for name in names if name in self.class_defaults), "")
 
     def integer(self, *names: str, default: Any = REQUIRED, why: str = "", least: int = 1) -> int:
         """A whole number. Where every key is absent: `default`, listed as inferred with `why`."""
