@@ -232,6 +232,7 @@ def gemma4(f: Fields) -> Parts:
     """Gemma 4: wide shared-K full layers, narrow sliding ones, a dense MLP beside experts in each."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
     style = Style(tied=True, norms=4, qk_norm="head")
+    f.require("layer_types", "global_head_dim", "attention_k_eq_v")
     windows = window_list(f, count, style)
     moe = f.flag("enable_moe_block")
     if f.integer("num_kv_shared_layers", default=0, least=0) or f.integer(
@@ -263,6 +264,8 @@ def gemma4(f: Fields) -> Parts:
 def mimo_v2(f: Fields) -> Parts:
     """MiMo-V2: windows of other KV heads and with sinks, K wider than V, experts but in the first layer."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    f.require("hybrid_layer_pattern", "moe_layer_freq", "swa_num_key_value_heads")
+    f.require("add_swa_attention_sink_bias")
     pattern = f.items("hybrid_layer_pattern") or [0] * count
     if len(pattern) != count:
         raise f.error(f"names {len(pattern)} layers of {count}", "hybrid_layer_pattern")

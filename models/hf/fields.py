@@ -168,6 +168,12 @@ class Fields:
             return ""
         return next((name for name in names if name in self.class_defaults), "")
 
+    def require(self, *names: str) -> None:
+        """Refuse where one of `names` is absent: the class makes its value up from others."""
+        for name in names:
+            if not self.has(name):
+                raise self.error(f"'{name}' is missing; without it the model cannot be counted")
+
     def integer(self, *names: str, default: Any = REQUIRED, why: str = "", least: int = 1) -> int:
         """A whole number. Where every key is absent: `default`, listed as inferred with `why`."""
         value = self.raw(*names)

@@ -173,6 +173,7 @@ def zamba2(f: Fields) -> Parts:
     stored once, each place has adapters of its own, a projection back and a cache.
     """
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
+    f.require("hybrid_layer_ids")
     places = f.items("hybrid_layer_ids") or []
     blocks = f.integer("num_mem_blocks", default=1)
     wide = f.integer("attention_hidden_size", default=2 * hidden)

@@ -41,7 +41,7 @@ STYLES: dict[str, Style] = {
     "olmoe": Style(qk_norm="full", mlp_bias_keys=NONE),
     "flex_olmo": Style(qk_norm="full", mlp_bias_keys=NONE),
     "phi3": Style(bias_keys=NONE, mlp_bias_keys=NONE),
-    "phimoe": Style(norm=LAYER, mlp_bias_keys=NONE, head_bias=True),
+    "phimoe": Style(norm=LAYER, mlp_bias_keys=NONE),
     "qwen2": _QWEN2,
     "qwen2_moe": Style(bias="qkv", bias_keys=NONE, windows="late", shared_gate=True),
     "qwen2_vl_text": _QWEN2,

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from infercost import InputError
 from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.step import Plan, Run, Step, decode, prefill
 from infercost.models.formats import find_format
+from infercost.models.hf.class_defaults import CLASS_DEFAULTS
 from infercost.models.huggingface import model_from_config
 from infercost.models.spec import Model
 
@@ -75,6 +77,37 @@ def cached_bytes(cache: Any) -> int:
                 if torch.is_tensor(tensor):
                     total += tensor.numel() * tensor.element_size()
     return total
+
+
+@pytest.mark.parametrize("family", sorted(CLASS_DEFAULTS))
+def test_class_defaults(family: str) -> None:
+    """What an absent key is taken for is what transformers' configuration class takes it for."""
+    made = transformers.AutoConfig.for_model(family).to_dict()
+    for key, value in CLASS_DEFAULTS[family].items():
+        stated = made.get(key, made.get({"num_experts": "num_local_experts"}.get(key, key)))
+        assert stated == value, key
+
+
+@pytest.mark.parametrize("name", [*DENSE, *EXPERTS, *SCANS])
+def test_absent_keys(name: str) -> None:
+    """Each key of a configuration left out in turn: the class's own count, or refused by name."""
+    config = CONFIGS[name]
+    inner = "text_config" if "text_config" in config else ""
+    section = config[inner] if inner else config
+    for key in section:
+        if key in ("model_type", "torch_dtype", "vision_config", "architectures", "quantization_config"):
+            continue
+        less = {k: v for k, v in section.items() if k != key}
+        changed = {**config, inner: less} if inner else less
+        try:
+            model = model_from_config(changed, name)
+        except InputError:
+            continue
+        try:
+            built = library(changed)
+        except (ValueError, ZeroDivisionError, TypeError, RuntimeError):
+            continue  # not a configuration for the library either
+        assert model.parameters == sum(p.numel() for p in built.parameters()), key
 
 
 def matmul_flops(model: Model, step: Step, leave_out: tuple[str, ...] = ()) -> int:
