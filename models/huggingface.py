@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from .. import InputError
@@ -25,13 +26,20 @@ from .spec import Model
 
 MAX_CONFIG_BYTES = 4 << 20
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
-# Fields of llama's class: a nested text_config states only what differs from them (LLaVA).
-_LLAMA_DEFAULTS = {
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "vocab_size": 32000,
+# Fields of the class: a nested text_config states only what differs from them (LLaVA).
+_SEVEN_B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
+_NESTED_DEFAULTS = {
+    "llama": {**_SEVEN_B, "intermediate_size": 11008},
+    "mistral": {**_SEVEN_B, "intermediate_size": 14336},
+}
+# Options of a class that change its parameters and are not counted here, with the value that is.
+_NOT_COUNTED: dict[str, dict[str, bool]] = {
+    "gpt2": {"add_cross_attention": False},
+    "opt": {"layer_norm_elementwise_affine": True},
+    "phi": {"qk_layernorm": False},
+    "deepseek_v2": {"mlp_bias": False},
+    "seed_oss": {"attention_out_bias": False},
+    "mpt": {"no_bias": True},
 }
 
 
@@ -110,20 +118,29 @@ def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
             kind = inner.text("model_type", default=family)
             if not inner.has("hidden_size", "d_model", "n_embd") and holder.has("hidden_size"):
                 return outer, family  # Qwen2-VL keeps its text keys at the top
-            if kind == "llama" and not inner.has("hidden_size"):
-                inner = Fields({**_LLAMA_DEFAULTS, **inner.data}, outer.origin, outer.inferred, part)
-                inner.infer("shapes not in text_config: the class defaults of llama (7B)")
+            if kind in _NESTED_DEFAULTS and not inner.has("hidden_size"):
+                shapes = _NESTED_DEFAULTS[kind]
+                inner = Fields({**shapes, **inner.data}, outer.origin, outer.inferred, part)
+                inner.infer(f"shapes not in {part}: the class defaults of {kind} (7B)")
             return inner, kind
-    return outer, family
+    known = family in STYLES or family in FAMILIES
+    return outer, family if known or f"{family}_text" not in STYLES else f"{family}_text"
 
 
 def _decode(f: Fields, family: str) -> Parts:
     f.class_defaults = CLASS_DEFAULTS.get(family, {})
+    for key, idle in _NOT_COUNTED.get(family, {}).items():
+        if f.raw(key) not in (None, idle):
+            raise f.error(
+                f"is {str(f.raw(key)).lower()}, which is not counted for '{family}'; write a sheet", key
+            )
     read: Callable[[Fields], Parts] | None = FAMILIES.get(family)
     if read is not None:
         return read(f)
     if family in STYLES:
         style = STYLES[family]
+        if family == "stablelm" and f.flag("use_parallel_residual"):
+            style = replace(style, parallel=True, norms=1)
         hidden = f.integer("hidden_size", "n_embd", "n_embed", "d_model")
         return Parts(
             hidden=hidden,

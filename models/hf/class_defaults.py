@@ -63,6 +63,7 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "num_key_value_heads": 2,
     },
     "ernie4_5_moe": {
+        "moe_layer_start_index": 1,
         "num_key_value_heads": 4,
         "moe_intermediate_size": 1536,
         "moe_num_shared_experts": 2,
@@ -92,6 +93,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "sliding_window": 4096,
     },
     "gemma3_text": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
         "head_dim": 256,
         "num_key_value_heads": 4,
         "sliding_window": 4096,

@@ -21,7 +21,7 @@ class Style:
     (default `bias_default`); `mlp_bias` as the keys `mlp_bias_keys` say, default this. `gated`: three
     MLP matrices. `rope` is the rotated share of head_dim where no key says. `tied`: the class default.
     `norms` of the hidden width a layer. `windows`: how windows are placed where no list says: none,
-    all, late (from max_window_layers on), alternate (even layers slide), every4 (every fourth is full).
+    all, late (from max_window_layers on), alternate (even layers slide), everyN (every Nth is full).
     `extra_positions`: rows of a learned position table beyond the context.
     """
 
@@ -87,13 +87,18 @@ def window_list(f: Fields, layers: int, style: Style) -> list[int | None]:
     """The window of each layer (None: full), by list, pattern or the class's own placement."""
     window = f.integer("sliding_window", "attention_window_size", "sliding_window_size", default=0, least=0)
     chunk = f.integer("attention_chunk_size", default=0, least=0)
-    types = f.words("layer_types", "layers_block_type", length=layers)
+    meanings = {
+        "full_attention": None,
+        "attention": None,
+        "sliding_attention": window or None,
+        "chunked_attention": chunk or window or None,
+    }
+    types = f.places("layer_types", "layers_block_type", length=layers, meanings=meanings)
     pattern = f.raw("sliding_window_pattern", "_sliding_window_pattern")
     switched = f.flag("use_sliding_window", default=True)
     first = f.integer("max_window_layers", default=0, least=0)
     if types is not None:
-        sizes = {"sliding_attention": window, "chunked_attention": chunk or window}
-        return [sizes.get(kind) or None for kind in types]
+        return types
     if not window or not switched:
         return [None] * layers
     if isinstance(pattern, str) and pattern and set(pattern) <= set("LG"):
@@ -103,9 +108,10 @@ def window_list(f: Fields, layers: int, style: Style) -> list[int | None]:
     if style.windows == "alternate":
         f.infer("windows: every other layer, the first included (class)")
         return [window if i % 2 == 0 else None for i in range(layers)]
-    if style.windows == "every4":
-        f.infer("windows: all but every fourth layer (class)")
-        return [None if (i + 1) % 4 == 0 else window for i in range(layers)]
+    if style.windows.startswith("every"):
+        period = int(style.windows.removeprefix("every"))
+        f.infer(f"windows: all but every {period}th layer (class)")
+        return [None if (i + 1) % period == 0 else window for i in range(layers)]
     if style.windows == "late":
         return [window if i >= first else None for i in range(layers)]
     return [window if style.windows == "all" else None] * layers

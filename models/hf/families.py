@@ -156,11 +156,12 @@ def llama4(f: Fields) -> Parts:
     """Llama 4: chunked attention but every fourth layer; experts with one shared, every layer or other."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
     chunk = f.integer("attention_chunk_size", default=8192, why="the class default", least=0)
-    types = f.words("layer_types", length=count)
+    meanings = {"chunked_attention": chunk or None, "full_attention": None}
+    types = f.places("layer_types", length=count, meanings=meanings)
     listed = f.items("no_rope_layers", length=count)
     step = f.integer("no_rope_layer_interval", default=4)
     if types is not None:
-        windows = [chunk if kind == "chunked_attention" else None for kind in types]
+        windows = types
     elif listed:
         windows = [chunk if use_rope else None for use_rope in listed]
     else:
@@ -266,6 +267,7 @@ def mimo_v2(f: Fields) -> Parts:
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
     f.require("hybrid_layer_pattern", "moe_layer_freq", "swa_num_key_value_heads")
     f.require("add_swa_attention_sink_bias")
+    f.ignore("layer_types", "mlp_layer_types")
     pattern = f.items("hybrid_layer_pattern") or [0] * count
     if len(pattern) != count:
         raise f.error(f"names {len(pattern)} layers of {count}", "hybrid_layer_pattern")
@@ -308,7 +310,9 @@ def mimo_v2(f: Fields) -> Parts:
 def hunyuan(f: Fields) -> Parts:
     """Hunyuan: every cla_share_factor layers read one cache; a shared MLP beside the experts."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    style = Style(qk_norm="head", qk_norm_key="use_qk_norm", windows="none")
+    # The published classes say use_qk_norm; the library's own (hunyuan_v1_*) always have the norms.
+    always = f.text("model_type").startswith("hunyuan_v1")
+    style = Style(qk_norm="head", qk_norm_key="use_qk_norm", qk_norm_default=always, windows="none")
     share = f.integer("cla_share_factor", default=1) if f.flag("use_cla") else 1
     f.ignore("cla_share_factor", "use_mixed_mlp_moe", "moe_drop_tokens", "moe_random_routing_dropped_token")
     mixed = f.flag("use_mixed_mlp_moe")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ... import InputError
 from ...sheets import kind_of
 from ..spec import MAX_LAYERS
 
+T = TypeVar("T")
 REQUIRED: Any = object()
 MAX_VALUE = 1 << 31
 MAX_LIST = 4096
@@ -80,7 +81,6 @@ HARMLESS = frozenset(
         "encoder_layerdrop",
         "decoder_layerdrop",
         "is_decoder",
-        "add_cross_attention",
         "apply_query_key_layer_scaling",
         "bias_dropout_fusion",
         "attention_softmax_in_fp32",
@@ -118,11 +118,15 @@ HARMLESS = frozenset(
         "vocab_file",
         "vocab_size_per_layer_input",
         "use_routing_bias",
-        "layer_norm_elementwise_affine",
         "group_norm_eps",
         "use_gemm",
         "pad_vocab_size_multiple",
         "index_topk_freq",
+        "no_rope_layer_interval",
+        "moe_norm_min",
+        "moe_capacity",
+        "classifier_proj_size",
+        "indexer_types",
     ]
 )
 
@@ -234,6 +238,19 @@ class Fields:
         if values is not None and not all(isinstance(v, str) for v in values):
             raise self.error("must be a list of words", self._present(names))
         return values
+
+    def places(self, *names: str, length: int, meanings: Mapping[str, T]) -> list[T] | None:
+        """What each layer is, by its word in a list of `length`; a word of no known meaning is refused."""
+        words = self.words(*names, length=length)
+        if words is None:
+            return None
+        for word in words:
+            if word not in meanings:
+                known = ", ".join(meanings)
+                raise self.error(
+                    f"'{word[:40]}' is not a known kind of layer; {known} are", self._present(names)
+                )
+        return [meanings[word] for word in words]
 
     def counts(self, *names: str, length: int, default: Any = REQUIRED) -> list[int]:
         """A number a layer: a list of `length`, or one number for all."""

@@ -145,10 +145,11 @@ def nemotron_h(f: Fields) -> Parts:
 def granite_hybrid(f: Fields) -> Parts:
     """Granite 4 hybrids and Bamba: Mamba-2 or attention, a shared MLP, experts where there are any."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types", "layers_block_type", length=count)
+    meanings = {"attention": True, "full_attention": True, "mamba": False, "linear_attention": False}
+    kinds = f.places("layer_types", "layers_block_type", length=count, meanings=meanings)
     attends = f.items("attn_layer_indices")
     if kinds is None:
-        kinds = ["attention" if attends and i in attends else "mamba" for i in range(count)]
+        kinds = [bool(attends) and i in (attends or ()) for i in range(count)]
     mixer = _ssm2(
         f,
         hidden,
@@ -162,7 +163,7 @@ def granite_hybrid(f: Fields) -> Parts:
     full, routed = attention(f, hidden, style), experts(f, style)
     f.ignore("shared_intermediate_size", "mamba_expand", "position_embedding_type", "attn_rotary_emb")
     ffn: Block = routed or Dense(f.integer("shared_intermediate_size", "intermediate_size"))
-    layers = tuple(Layer((full if "attention" in kind else mixer, ffn)) for kind in kinds)
+    layers = tuple(Layer((full if attending else mixer, ffn)) for attending in kinds)
     return Parts(hidden, f.integer("vocab_size"), layers, context=context_of(f))
 
 
@@ -174,7 +175,10 @@ def zamba2(f: Fields) -> Parts:
     """
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
     f.require("hybrid_layer_ids")
+    f.ignore("layers_block_type", "layer_types")
     places = f.items("hybrid_layer_ids") or []
+    if not all(isinstance(i, int) and 0 <= i < count for i in places):
+        raise f.error(f"must hold numbers of layers, 0 to {count - 1}", "hybrid_layer_ids")
     blocks = f.integer("num_mem_blocks", default=1)
     wide = f.integer("attention_hidden_size", default=2 * hidden)
     heads, kv_heads = heads_of(f)
@@ -218,7 +222,8 @@ def zamba2(f: Fields) -> Parts:
 def qwen3_next(f: Fields) -> Parts:
     """Qwen3-Next and Qwen3.5: gated delta net but every full_attention_interval-th layer."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types", length=count)
+    meanings = {"full_attention": "full_attention", "linear_attention": "linear_attention"}
+    kinds = f.places("layer_types", length=count, meanings=meanings)
     every = f.integer("full_attention_interval", default=4)
     if kinds is None:
         kinds = ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(count)]
@@ -282,10 +287,12 @@ def rwkv(f: Fields) -> Parts:
 def minimax(f: Fields) -> Parts:
     """MiniMax-01: lightning attention but every eighth layer, experts in all."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types", length=count)
+    kinds = f.places(
+        "layer_types", length=count, meanings={"full_attention": True, "linear_attention": False}
+    )
     listed = f.items("attn_type_list", length=count)
     if kinds is not None:
-        full_here = [kind == "full_attention" for kind in kinds]
+        full_here = kinds
     elif listed is not None:
         full_here = [bool(kind) for kind in listed]
     else:
@@ -305,7 +312,9 @@ def minimax(f: Fields) -> Parts:
 def lfm2(f: Fields) -> Parts:
     """LFM2: short convolutions, attention in some layers; the MLP's width is adjusted by its keys."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.words("layer_types", length=count)
+    kinds = f.places(
+        "layer_types", length=count, meanings={"full_attention": "full_attention", "conv": "conv"}
+    )
     listed = f.items("full_attn_idxs")
     if kinds is None:
         if listed is None:
@@ -317,6 +326,7 @@ def lfm2(f: Fields) -> Parts:
         width = int(f.number("block_ffn_dim_multiplier", default=1.0) * width)
         multiple = f.integer("block_multiple_of", default=256)
         width = -(-width // multiple) * multiple
+    f.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     f.ignore("conv_dim", "conv_dim_out", "block_dim", "block_mlp_init_scale", "block_out_init_scale")
     style = Style(qk_norm="head", windows="none", bias_keys=())
     conv = ShortConvolution(hidden, f.integer("conv_L_cache"), f.flag("conv_bias"))

@@ -15,7 +15,7 @@ _QWEN3 = Style(qk_norm="head", windows="late")
 _COHERE = Style(norm=BARE_LAYER, norms=1, parallel=True, tied=True, qk_norm="full", qk_norm_key="use_qk_norm")
 _GEMMA = Style(tied=True)
 _GEMMA2 = Style(tied=True, norms=4, windows="alternate")
-_GEMMA3 = Style(tied=True, norms=4, qk_norm="head", windows="all")
+_GEMMA3 = Style(tied=True, norms=4, qk_norm="head", windows="every6")
 _DEEPSEEK = Style(windows="none")
 
 STYLES: dict[str, Style] = {
@@ -29,21 +29,23 @@ STYLES: dict[str, Style] = {
     "yi": _LLAMA,
     "granite": _LLAMA,
     "granitemoe": _LLAMA,
-    "smollm3": Style(windows="late"),
+    "smollm3": Style(windows="late", tied=True),
     "seed_oss": Style(bias_letters="qkv"),
     "mimo": Style(bias="qkv", bias_default=True, windows="late"),
     "ernie4_5": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True),
     "ernie4_5_moe": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True),
-    "exaone4": Style(qk_norm="head", bias_keys=NONE, mlp_bias_keys=NONE),
+    "exaone4": Style(qk_norm="head", bias_keys=NONE, mlp_bias_keys=NONE, windows="every4"),
     "olmo": Style(norm=Norm("none"), mlp_bias_keys=NONE),
     "olmo2": Style(qk_norm="full", mlp_bias_keys=NONE),
-    "olmo3": Style(qk_norm="full", mlp_bias_keys=NONE),
+    "olmo3": Style(qk_norm="full", mlp_bias_keys=NONE, windows="every4"),
     "olmoe": Style(qk_norm="full", mlp_bias_keys=NONE),
     "flex_olmo": Style(qk_norm="full", mlp_bias_keys=NONE),
     "phi3": Style(bias_keys=NONE, mlp_bias_keys=NONE),
     "phimoe": Style(norm=LAYER, mlp_bias_keys=NONE),
     "qwen2": _QWEN2,
-    "qwen2_moe": Style(bias="qkv", bias_keys=NONE, windows="late", shared_gate=True),
+    "qwen2_moe": Style(
+        bias_keys=("qkv_bias",), bias_letters="qkv", bias_default=True, windows="late", shared_gate=True
+    ),
     "qwen2_vl_text": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
     "qwen3": _QWEN3,
@@ -67,7 +69,13 @@ STYLES: dict[str, Style] = {
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA3,
     "stablelm": Style(
-        norm=LAYER, bias_keys=("use_qkv_bias",), bias_letters="qkv", rope=0.25, mlp_bias_keys=NONE
+        norm=LAYER,
+        bias_keys=("use_qkv_bias",),
+        bias_letters="qkv",
+        qk_norm="full",
+        qk_norm_key="qk_layernorm",
+        rope=0.25,
+        mlp_bias_keys=NONE,
     ),
     "starcoder2": Style(
         norm=LAYER,
