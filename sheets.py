@@ -52,7 +52,7 @@ def decode(data: bytes, origin: str) -> str:
     if len(data) > MAX_SHEET_BYTES:
         raise InputError(f"{origin}: larger than a sheet may be ({MAX_SHEET_BYTES:,} bytes)")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{origin}: not UTF-8 text (byte {error.start})") from None
 

@@ -13,8 +13,10 @@ from .text import count, size, size_both
 def checkpoint(given: str, model: Model) -> tuple[dict[str, Any], list[Table], list[str]]:
     """(JSON, tables, notes) of the GGUF or safetensors files at `given`; empty where there are none."""
     path = Path(given)
-    if given.endswith(".gguf"):
+    if given.lower().endswith(".gguf"):
         return _gguf(path)
+    if path.is_dir() and not (path / "config.json").is_file() and any(path.glob("*.gguf")):
+        return _gguf(next(path.glob("*.gguf")))
     if path.is_dir() and any(path.glob("*.safetensors")):
         return _safetensors(path, model)
     return {}, [], []

@@ -202,7 +202,11 @@ def import_(
     infercost models import hf:Qwen/Qwen3-8B
     """
     model = load_model(path)
+    if output is not None and (Path(output).suffix == ".json" or Path(output) == Path(path)):
+        raise InputError(f"--output {output}: a sheet is YAML; name it .yaml, and not after its source")
     if name is not None:
+        if not name:
+            raise InputError("--name is empty; leave it out to keep the model's own")
         model = replace(model, name=name)
     text = sheet_text(model)
     model_from_text(text, output or "<sheet>")  # what is written must read back

@@ -57,7 +57,7 @@ def load_model(given: str) -> Model:
     if name in model_names():
         return load_builtin(name)
     if _looks_like_path(given):
-        if re.fullmatch(r"[\w.-]+/[\w.-]+", given) and not Path(given).exists():
+        if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given) and not Path(given).exists():
             raise InputError(f"no file {given}; a model of the Hugging Face hub is hf:{given}")
         return load_path(Path(given))
     aliases = model_aliases()
@@ -71,11 +71,13 @@ def load_path(path: Path) -> Model:
     """The model in a file (sheet, config.json, GGUF) or in a model's folder."""
     if path.is_dir():
         return _from_folder(path)
-    if path.suffix == ".gguf":
+    if path.suffix.lower() == ".gguf":
         from .gguf import model_from_gguf
 
         return model_from_gguf(path)
-    if path.suffix == ".json":
+    if path.suffix == ".safetensors":
+        raise InputError(f"{path} says nothing of the model; give its folder, with config.json in it")
+    if path.suffix.lower() == ".json":
         return _from_config(read_file(path), str(path), path)
     return model_from_text(read_file(path), str(path))
 
@@ -85,9 +87,12 @@ def _from_folder(path: Path) -> Model:
     if config.is_file():
         return _from_config(read_file(config), str(config), config)
     files = sorted(path.glob("*.gguf"))
+    if len(files) > 1:
+        listed = ", ".join(file.name for file in files[:4])
+        raise InputError(f"{path} holds {len(files)} GGUF files ({listed} ...); give one of them")
     if files:
         return load_path(files[0])
-    raise InputError(f"{path} holds neither a config.json nor a GGUF file")
+    raise InputError(f"{path} holds neither a config.json nor a GGUF file; one of them is needed")
 
 
 def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
@@ -116,6 +121,9 @@ def _from_stdin() -> Model:
             "'-' reads a sheet or a config.json from standard input, which is a terminal; pipe one into it"
         )
     text = decode(sys.stdin.buffer.read(MAX_SHEET_BYTES + 1), "<stdin>")
-    if text.lstrip().startswith("{") and text.rstrip().endswith("}") and '"model_type"' in text:
+    if not text.strip():
+        raise InputError("standard input is empty; pipe a sheet or a config.json into it")
+    # A sheet may be written in braces too; it has no key in quotes first.
+    if re.match(r'\s*\{\s*(["}])', text):
         return _from_config(text, "<stdin>")
     return model_from_text(text, "<stdin>")

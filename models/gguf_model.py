@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from .. import InputError
+from ..sheets import nearest
 from .ffn import Dense, Experts
 from .mixers import Attention, LatentAttention, ShortConvolution, StateSpace
 from .spec import Block, Layer, Model, Norm
@@ -25,6 +26,76 @@ class TensorInfo(Protocol):
     def elements(self) -> int: ...
 
 
+ARCHITECTURES = frozenset(
+    [
+        "arcee",
+        "baichuan",
+        "bailingmoe",
+        "bloom",
+        "chatglm",
+        "codeshell",
+        "cohere2",
+        "command-r",
+        "dbrx",
+        "deepseek",
+        "deepseek2",
+        "dots1",
+        "ernie4_5",
+        "ernie4_5-moe",
+        "exaone",
+        "exaone4",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "glm4",
+        "glm4moe",
+        "gpt-oss",
+        "gpt2",
+        "gptneox",
+        "granite",
+        "granitehybrid",
+        "granitemoe",
+        "hunyuan-dense",
+        "hunyuan-moe",
+        "internlm2",
+        "jais",
+        "jamba",
+        "lfm2",
+        "llama",
+        "mamba",
+        "mamba2",
+        "minicpm",
+        "mistral3",
+        "mixtral",
+        "mpt",
+        "nemotron",
+        "olmo",
+        "olmo2",
+        "olmoe",
+        "orion",
+        "phi2",
+        "phi3",
+        "phimoe",
+        "plamo",
+        "qwen",
+        "qwen2",
+        "qwen2moe",
+        "qwen2vl",
+        "qwen3",
+        "qwen3moe",
+        "qwen3vl",
+        "qwen3vlmoe",
+        "refact",
+        "seed_oss",
+        "smollm3",
+        "stablelm",
+        "starcoder",
+        "starcoder2",
+        "xverse",
+    ]
+)
+"""Architectures whose layers are made of tensors known here, with one cache a layer."""
 FORMATS = {"f32": "fp32", "f16": "fp16"}
 # Which layers slide where the file has a window and no pattern: period, and how many of it slide first.
 _PATTERNS = {"gemma2": (2, 1), "gemma3": (6, 5), "gpt-oss": (2, 1), "cohere2": (4, 3), "exaone4": (4, 3)}
@@ -69,7 +140,14 @@ class Reader:
         arch = metadata.get("general.architecture")
         if not isinstance(arch, str) or not arch.isprintable():
             raise self.error("'general.architecture' is missing")
+        if arch not in ARCHITECTURES:
+            hint = nearest(arch, ARCHITECTURES) or "; a config.json or a sheet can say what it is"
+            raise self.error(f"architecture '{arch[:40]}' is not known{hint}")
         self.arch = arch
+        if self.key("attention.shared_kv_layers"):
+            raise self.error("layers that share a KV cache are not read from GGUF; use the config.json")
+        if isinstance(metadata.get("split.count"), int) and metadata["split.count"] > 1:
+            raise self.error(f"one of {metadata['split.count']} parts; join them (llama-gguf-split --merge)")
         self.layers: dict[int, dict[str, TensorInfo]] = {}
         self.outer: dict[str, TensorInfo] = {}
         for tensor in tensors:
@@ -144,6 +222,8 @@ def model_from_header(
             raise
         raise r.error(str(error)) from None
     missed = sum(t.elements for t in listed) - model.parameters
+    if missed < 0:
+        raise r.error(f"the file holds {-missed:,} values fewer than its keys imply; it is not read rightly")
     if missed:
         note = f"{missed:,} values of the file's tensors are in no component known here (tables, biases)"
         return replace(model, inferred=(*model.inferred, note))

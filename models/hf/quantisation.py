@@ -9,6 +9,7 @@ from .fields import Fields
 # Words in the names of modules a checkpoint leaves alone, and the components they stand for here.
 # Embeddings, head, router and norms are left alone by every recipe.
 _COMPONENTS = {
+    "mlp.experts": "experts",
     "self_attn": "attention",
     "attention": "attention",
     "linear_attn": "recurrent",
@@ -32,7 +33,7 @@ def published_weights(outer: Fields, text: Fields, dtype: str) -> str:
         return ""
     q = section
     method = q.text("quant_method", default="")
-    if not method and q.has("quant_algo"):
+    if not method and (q.has("quant_algo") or isinstance(q.data.get("quantization"), dict)):
         method = "modelopt"
     readers = {
         "fp8": _fp8,
@@ -49,7 +50,7 @@ def published_weights(outer: Fields, text: Fields, dtype: str) -> str:
     name = readers[method](q)
     if method == "mxfp4":
         return name
-    kept = _left_alone(q)
+    kept = _left_alone(q.section("quantization") or q)
     return f"{name} except {','.join(kept)}" if kept and name else name
 
 
@@ -63,9 +64,14 @@ def _fp8(q: Fields) -> str:
 
 
 def _grouped(q: Fields) -> str:
-    bits = q.integer("bits", "w_bit", default=4)
-    group = q.integer("group_size", "q_group_size", default=128, least=-1)
+    bits = q.integer("bits", "w_bit", default=4, why="no key says so")
+    group = q.integer("group_size", "q_group_size", default=128, why="no key says so", least=-1)
     symmetric = q.flag("sym", default=True) and not q.flag("zero_point")
+    for key in ("dynamic", "modules_in_block_to_quantize"):
+        if q.has(key):
+            q.infer(f"quantization_config.{key} is not read: every module of a layer is counted as quantised")
+    if q.raw("lm_head") is True:
+        raise q.error("a quantised lm_head is not known; write a sheet", "lm_head")
     return _integer(q, bits, group, symmetric)
 
 
@@ -95,6 +101,10 @@ def _compressed(q: Fields) -> str:
     groups = q.section("config_groups")
     if groups is None or not groups.data:
         raise q.error("'config_groups' is missing; it says how weights are stored")
+    if len(groups.data) > 1:
+        raise q.error(f"config_groups has {len(groups.data)} groups; one format for all is known")
+    if q.text("format", default="").startswith("sparse"):
+        raise q.error("sparse weights are not known")
     first = groups.section(next(iter(groups.data)))
     weights = first.section("weights") if first is not None else None
     if weights is None:
@@ -106,9 +116,13 @@ def _compressed(q: Fields) -> str:
         names = {"tensor": "fp8", "channel": "fp8-row", "block": "fp8-block"}
         if strategy not in names:
             raise q.error(f"fp8 weights by '{strategy}' are not known")
+        if strategy == "block" and weights.items("block_structure") not in (None, [128, 128]):
+            raise q.error("block_structure: blocks of 128 x 128 are known")
         return names[strategy]
     if kind == "float" and bits == 4:
-        return "nvfp4" if group in (-1, 16) else "mxfp4"
+        if group not in (16, 32):
+            raise q.error(f"fp4 weights in groups of {group} are not known; 16 (nvfp4) and 32 (mxfp4) are")
+        return "nvfp4" if group == 16 else "mxfp4"
     return _integer(q, bits, group if strategy == "group" else -1, weights.flag("symmetric", default=True))
 
 
@@ -124,7 +138,13 @@ def _modelopt(q: Fields) -> str:
 def _left_alone(q: Fields) -> list[str]:
     """Components that the lists of ignored modules name; single layers among them are only noted."""
     patterns: list[Any] = []
-    for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
+    for key in (
+        "modules_to_not_convert",
+        "ignore",
+        "ignored_layers",
+        "exclude_modules",
+        "llm_int8_skip_modules",
+    ):
         patterns += q.items(key) or []
     kept: list[str] = []
     partly = 0
