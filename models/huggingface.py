@@ -139,6 +139,10 @@ def _decode(f: Fields, family: str) -> Parts:
         return read(f)
     if family in STYLES:
         style = STYLES[family]
+        if family == "smollm3":
+            f.ignore("no_rope_layers")  # where the class puts its windows: without a list, not guessed
+            if f.flag("use_sliding_window") and f.has("sliding_window"):
+                f.require("layer_types")
         if family == "stablelm" and f.flag("use_parallel_residual"):
             style = replace(style, parallel=True, norms=1)
         hidden = f.integer("hidden_size", "n_embd", "n_embed", "d_model")

@@ -90,6 +90,7 @@ def window_list(f: Fields, layers: int, style: Style) -> list[int | None]:
     meanings = {
         "full_attention": None,
         "attention": None,
+        "indexed_attention": None,  # every key is kept; which are attended is the indexer's affair
         "sliding_attention": window or None,
         "chunked_attention": chunk or window or None,
     }

@@ -317,7 +317,9 @@ def hunyuan(f: Fields) -> Parts:
     f.ignore("cla_share_factor", "use_mixed_mlp_moe", "moe_drop_tokens", "moe_random_routing_dropped_token")
     mixed = f.flag("use_mixed_mlp_moe")
     routed = experts(f, style)
-    if routed is not None and not mixed:
+    if routed is not None and always:
+        routed = replace(routed, shared=1, shared_width=f.integer("intermediate_size"))
+    elif routed is not None and not mixed:
         routed = replace(routed, shared=0)
     plain = dense(f, hidden, style)
     mixer = attention(f, hidden, style)

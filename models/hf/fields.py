@@ -125,6 +125,7 @@ HARMLESS = frozenset(
         "no_rope_layer_interval",
         "moe_norm_min",
         "moe_capacity",
+        "moe_use_aux_free",
         "classifier_proj_size",
         "indexer_types",
     ]

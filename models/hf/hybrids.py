@@ -8,6 +8,7 @@ from ..ffn import Dense, Projections
 from ..mixers import Attention, LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..spec import Block, Layer, Norm
 from .decoder import (
+    EXPERT_COUNT,
     Style,
     attention,
     context_of,
@@ -37,9 +38,15 @@ def jamba(f: Fields) -> Parts:
         conv_bias=f.flag("mamba_conv_bias", default=True),
     )
     style = Style(rope=0, windows="none", bias_keys=())
-    full, plain, routed = attention(f, hidden, style), dense(f, hidden, style), experts(f, style)
-    sparse = expert_layers(f, count) if routed is not None and routed.count > 1 else [False] * count
-    f.ignore("sliding_window")
+    full, plain = attention(f, hidden, style), dense(f, hidden, style)
+    # One expert is the plain MLP, without a router.
+    routed = experts(f, style) if f.integer(*EXPERT_COUNT, default=0, least=0) > 1 else None
+    sparse = expert_layers(f, count) if routed is not None else [False] * count
+    f.ignore("sliding_window", "expert_layer_offset", "expert_layer_period", "layers_block_type")
+    if offset >= period:
+        raise f.error(
+            f"is not below attn_layer_period ({period}): no layer would attend", "attn_layer_offset"
+        )
     layers = tuple(
         Layer((full if i % period == offset else mixer, routed if sparse[i] and routed else plain))
         for i in range(count)
@@ -109,10 +116,16 @@ def nemotron_h(f: Fields) -> Parts:
     """Nemotron-H: one block a layer, named by a pattern (M Mamba-2, * attention, - MLP, E experts)."""
     hidden = f.integer("hidden_size")
     pattern = f.text("hybrid_override_pattern", default="")
-    kinds = f.words("layers_block_type")
-    if kinds is not None:
-        letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-        pattern = "".join(letters.get(kind, "?") for kind in kinds)
+    letters = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*"}
+    letters |= {"mlp": "-", "moe": "E"}
+    stated = f.items("layers_block_type")
+    if stated is not None:
+        kinds = f.places("layers_block_type", length=len(stated), meanings=letters)
+        pattern = "".join(kinds or ())
+    f.ignore("mtp_layers_block_type")
+    if "E" not in pattern:
+        f.ignore("moe_intermediate_size", "moe_shared_expert_intermediate_size", "n_routed_experts")
+        f.ignore("n_shared_experts", "num_experts_per_tok", "moe_latent_size")
     if not pattern or not set(pattern) <= set("M*-E|"):
         raise f.error("'hybrid_override_pattern' must be a word over M, *, - and E")
     pattern = pattern.replace("|", "")

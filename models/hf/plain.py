@@ -33,7 +33,7 @@ STYLES: dict[str, Style] = {
     "seed_oss": Style(bias_letters="qkv"),
     "mimo": Style(bias="qkv", bias_default=True, windows="late"),
     "ernie4_5": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True),
-    "ernie4_5_moe": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True),
+    "ernie4_5_moe": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True, router_bias=True),
     "exaone4": Style(qk_norm="head", bias_keys=NONE, mlp_bias_keys=NONE, windows="every4"),
     "olmo": Style(norm=Norm("none"), mlp_bias_keys=NONE),
     "olmo2": Style(qk_norm="full", mlp_bias_keys=NONE),

@@ -107,3 +107,30 @@ def test_layers_beyond_reason(name: str, key: str) -> None:
 def test_expansion_that_is_no_number(value: float) -> None:
     with pytest.raises(InputError):
         model_from_config({**CONFIGS["zamba2-2.7b"], "mamba_expand": value}, "x.json")
+
+
+def test_import_never_writes_over_its_source(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIGS["qwen2.5-7b"]), encoding="utf-8")
+    before = config.read_bytes()
+    refused = run("models", "import", str(tmp_path), "-o", str(config))
+    assert (refused.code, config.read_bytes()) == (2, before)
+    assert "a sheet is YAML" in refused.err
+    assert run("models", "import", str(config), "--name", "").code == 2
+
+
+def test_files_as_they_come(run: Run, tmp_path: Path) -> None:
+    """A byte order mark, capitals in the suffix, nothing on standard input, a folder that says too little."""
+    text = json.dumps(CONFIGS["qwen2.5-7b"])
+    marked = tmp_path / "C.JSON"
+    marked.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    asked = ("--seq", "1", "--quiet")
+    assert run("kv", "--model", str(marked), *asked).out == run("kv", "--model", "-", *asked, stdin=text).out
+    assert "standard input is empty" in run("kv", "--model", "-", *asked, stdin="").err
+    assert "'model_type' is missing" in run("kv", "--model", "-", *asked, stdin='{"hidden_size": 5}').err
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    assert "holds 2 GGUF files (a.gguf, b.gguf" in run("kv", "--model", str(tmp_path), *asked).err
+    (tmp_path / "x.safetensors").write_bytes(b"")
+    assert "give its folder" in run("kv", "--model", str(tmp_path / "x.safetensors"), *asked).err
+    assert "is not hf:owner/name" in run("kv", "--model", "hf:../x", *asked).err

@@ -308,6 +308,12 @@ LLAMA = {
         ({"num_experts_hidden": 5}, "'num_experts_hidden' is set and may change the counts"),
         ({"extra_proj_dim": 7}, "'extra_proj_dim' is set"),
         ({"layer_types": ["full_attention"]}, "names 1 layers of 2"),
+        ({"layer_types": ["full_attention", "slidng"]}, "'slidng' is not a known kind of layer"),
+        (
+            {"model_type": "gpt2", "add_cross_attention": True},
+            "add_cross_attention: is true, which is not counted",
+        ),
+        ({"quantization_config": {"quant_method": "gptq", "lm_head": True}}, "a quantised lm_head"),
         ({"quantization_config": {"quant_method": "magic"}}, "quant_method 'magic' is not known"),
         (
             {"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}},
@@ -375,3 +381,32 @@ print(" ".join(sorted({name.split(".")[0] for name in sys.modules})), file=sys.s
         )
     loaded = set(result.stderr.split())
     assert not loaded & {"transformers", "torch", "numpy", "huggingface_hub", "gguf", "rich", "pandas"}
+
+
+def test_modelopt_file_beside_the_configuration(tmp_path: Path) -> None:
+    """hf_quant_config.json, as NVIDIA's own quantiser writes it."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    said = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]},
+    }
+    (folder / "hf_quant_config.json").write_text(json.dumps(said), encoding="utf-8")
+    assert load_model(str(folder)).weights == "nvfp4"
+
+
+def test_components_left_alone() -> None:
+    for skipped, weights in (("self_attn", "bnb-nf4 except attention"), ("lm_head", "bnb-nf4")):
+        block = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+        block["llm_int8_skip_modules"] = [skipped]
+        assert model_from_config({**LLAMA, "quantization_config": block}, "x.json").weights == weights
+
+
+def test_flat_and_nested_vision_language_files() -> None:
+    text = {**LLAMA, "num_key_value_heads": 2}
+    flat = {**text, "model_type": "qwen2_vl"}
+    nested = {"model_type": "qwen2_vl", "text_config": {**text, "model_type": "qwen2_vl_text"}}
+    assert model_from_config(flat, "x").parameters == model_from_config(nested, "x").parameters
+    llava = {"model_type": "llava_next", "text_config": {"model_type": "mistral", "vocab_size": 32064}}
+    assert model_from_config(llava, "x").parameters == 7242256384

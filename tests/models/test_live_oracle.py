@@ -140,6 +140,88 @@ def test_windows(name: str) -> None:
     assert matmul_flops(model, decode(BATCH, TOKENS + 1)) == sum(counts.values())
 
 
+SMALL: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "vocab_size": 200,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "torch_dtype": "bfloat16",
+}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2}
+SMALL_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# What people's files say that the vendored ones do not: absent patterns, options switched the other way.
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "gemma3 without a pattern": {**SMALL, "model_type": "gemma3_text", "sliding_window": WINDOW},
+    "olmo3 without a pattern": {**SMALL, "model_type": "olmo3", "sliding_window": WINDOW},
+    "exaone4 without a pattern": {
+        **SMALL,
+        "model_type": "exaone4",
+        "sliding_window": WINDOW,
+        "sliding_window_pattern": 4,
+    },
+    "granite hybrid as transformers 5 saves it": {
+        **SMALL,
+        **MAMBA,
+        "model_type": "granitemoehybrid",
+        "num_local_experts": 0,
+        "shared_intermediate_size": 96,
+        "layer_types": ["linear_attention", "linear_attention", "full_attention"] * 2,
+    },
+    "stablelm with norms of heads": {
+        **SMALL,
+        "model_type": "stablelm",
+        "qk_layernorm": True,
+        "use_parallel_residual": True,
+    },
+    "stablelm side by side": {**SMALL, "model_type": "stablelm", "use_parallel_residual": True},
+    "qwen2_moe without biases": {
+        **SMALL,
+        **SMALL_EXPERTS,
+        "model_type": "qwen2_moe",
+        "qkv_bias": False,
+        "shared_expert_intermediate_size": 48,
+    },
+    "jamba with one expert": {
+        **SMALL,
+        "model_type": "jamba",
+        "num_experts": 1,
+        "mamba_dt_rank": 8,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 1,
+    },
+    "hunyuan": {**SMALL, "model_type": "hunyuan_v1_dense", "head_dim": 16},
+    "hunyuan experts": {
+        **SMALL,
+        "model_type": "hunyuan_v1_moe",
+        "head_dim": 16,
+        "num_experts": 4,
+        "moe_topk": 2,
+    },
+    "smollm3 tied by its class": {**SMALL, "model_type": "smollm3"},
+    "ernie experts": {
+        **SMALL,
+        "model_type": "ernie4_5_moe",
+        "moe_num_experts": 8,
+        "moe_k": 2,
+        "moe_intermediate_size": 32,
+    },
+    "qwen3 without head_dim": {**SMALL, "model_type": "qwen3"},
+    "llama with biases": {**SMALL, "model_type": "llama", "attention_bias": True, "mlp_bias": True},
+}
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_variations(name: str) -> None:
+    config = VARIATIONS[name]
+    model, built = model_from_config(config, "config.json"), library(config)
+    assert model.parameters == sum(p.numel() for p in built.parameters())
+    _, cache = forward(built, TOKENS)
+    assert cache_bill(model, TOKENS, BATCH, BF16, library=True).logical_bytes == cached_bytes(cache)
+
+
 @pytest.mark.parametrize("name", SCANS)
 def test_scans(name: str) -> None:
     """Parameters, state and projections are the library's; how it computes the scan is its own affair.
