@@ -53,12 +53,14 @@ class Group(NamedTuple):
 
 
 def read_headers(path: Path) -> tuple[StoredTensor, ...]:
-    """Every tensor of a .safetensors file, or of all such files in a folder.
+    """Every tensor of a .safetensors file, or of the files in a folder that its index names (all such
+    files where there is no index; model.safetensors alone where it is there).
 
-    Raises InputError for a header that is not sound, or tensors that do not cover the file's data.
+    Raises InputError for a header that is not sound, tensors that do not cover the file's data, and a
+    file that the index names and the folder lacks.
     """
     if path.is_dir():
-        files = sorted(path.glob("*.safetensors"))
+        files = _files(path)
         if not files:
             raise InputError(f"{path} holds no .safetensors file")
         if len(files) > MAX_FILES:
@@ -74,6 +76,29 @@ def read_headers(path: Path) -> tuple[StoredTensor, ...]:
                 raise InputError(f"{file}: tensor '{tensor.name}' stands in two files")
             out[tensor.name] = tensor
     return tuple(out.values())
+
+
+def _files(folder: Path) -> list[Path]:
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if not index.is_file():
+        return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    try:
+        with index.open("rb") as file:
+            data = json.loads(file.read(MAX_HEADER_BYTES))
+    except OSError as error:
+        raise InputError(f"cannot read {index}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{index}: not valid JSON") from None
+    placed = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
+        raise InputError(f"{index}: 'weight_map' is not a map of tensors to files")
+    names = sorted(set(placed.values()))
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(f"{index}: '{name[:80]}' is not the name of a file beside it")
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name} is missing; {index.name} names it")
+    return [folder / name for name in names]
 
 
 def _read_file(path: Path) -> list[StoredTensor]:
@@ -139,7 +164,11 @@ def _size(value: Any) -> bool:
 
 # Parts of a checkpoint by the names their tensors have; the first that fits.
 _PARTS = (
-    ("scales", r"(scale|scale_inv|absmax|zeros|scales|_scales|g_idx|quant_map|quant_state.*)$"),
+    (
+        "scales",
+        r"(scale|scale_inv|absmax|zeros|scales|_scales|g_idx|quant_map|quant_state.*|weight_shape|"
+        r"zero_point|weight_scale_2)$",
+    ),
     ("towers", r"(^|\.)(vision|visual|audio|image|mm_|multi_modal|multimodal|embed_vision)"),
     ("rotation tables", r"(inv_freq|rotary)"),
     ("router", r"(mlp|moe|ffn|block_sparse_moe|feed_forward)\.(gate|router)(\.|$)"),
@@ -157,7 +186,8 @@ _PARTS = (
 def part_of(name: str, layers: int) -> str:
     """Part of the model a tensor's name says it belongs to."""
     layer = re.search(r"(?:layers|h|blocks)\.(\d{1,6})\.", name)
-    if layer and int(layer[1]) >= layers:
+    aside = re.search(r"(^|\.)(encoder|vision|visual|audio|image|mm_|multi_modal|multimodal)", name)
+    if layer and not aside and int(layer[1]) >= layers:
         return "prediction layers"
     return next((part for part, pattern in _PARTS if re.search(pattern, name)), "other")
 
@@ -192,13 +222,13 @@ def compare(tensors: tuple[StoredTensor, ...], model: Model) -> Comparison:
 
     Prediction layers (MTP) are in the file and not in the model; a tied head may be stored twice;
     tables of rotations, correction biases and scales of quantised weights are no parameters. Packed
-    4-bit weights hold two values a byte, and are counted so.
+    weights are counted as what they unpack to.
     """
     held = groups(tensors, len(model.layers))
     by_part: dict[str, int] = {}
-    for group in held:
-        packed = 2 if group.dtype in ("U8", "I8") and _packed(tensors, group, model) else 1
-        by_part[group.name] = by_part.get(group.name, 0) + group.elements * packed
+    for tensor in tensors:
+        part = part_of(tensor.name, len(model.layers))
+        by_part[part] = by_part.get(part, 0) + tensor.elements * _values(tensor, part, model)
     total = sum(by_part.values())
     reasons: list[tuple[str, int]] = []
     for part, why in (
@@ -221,5 +251,13 @@ def compare(tensors: tuple[StoredTensor, ...], model: Model) -> Comparison:
     return Comparison(held, total, model.parameters, sum(t.bytes for t in tensors), tuple(reasons))
 
 
-def _packed(tensors: tuple[StoredTensor, ...], group: Group, model: Model) -> bool:
-    return group.name == "experts" and model.weights.startswith(("mxfp4", "nvfp4"))
+def _values(tensor: StoredTensor, part: str, model: Model) -> int:
+    """Weights that one stored value holds: packed formats keep 2 in a byte, or 32 / bits in an I32."""
+    integers = re.match(r"int([2348])", model.weights)
+    if integers and tensor.dtype == "I32" and tensor.name.endswith(("qweight", "weight_packed")):
+        return 32 // int(integers[1])
+    if part == "scales" or tensor.dtype not in ("U8", "I8"):
+        return 1
+    if model.weights.startswith("mxfp4-experts"):
+        return 2 if part == "experts" else 1
+    return 2 if model.weights.startswith(("mxfp4", "nvfp4", "bnb-nf4")) else 1

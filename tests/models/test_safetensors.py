@@ -16,7 +16,7 @@ from infercost import InputError
 from infercost.models.huggingface import model_from_config
 from infercost.models.safetensors import compare, read_headers
 
-BYTES = {"BF16": 2, "F32": 4, "U8": 1, "F8_E4M3": 1, "F16": 2}
+BYTES = {"BF16": 2, "I32": 4, "F32": 4, "U8": 1, "F8_E4M3": 1, "F16": 2}
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -164,3 +164,41 @@ def test_mutated_headers(tmp_path_factory: pytest.TempPathFactory, at: int, nois
     except InputError as error:
         found = len(str(error))
     assert found
+
+
+def test_packed_integers_are_what_they_unpack_to(tmp_path: Path) -> None:
+    """AWQ: eight 4-bit weights in an I32, zero points likewise, a 16-bit scale a group."""
+    tensors = llama()
+    for name in [n for n in tensors if n.endswith("proj.weight")]:
+        _, (rows, cols) = tensors.pop(name)
+        stem = name.removesuffix("weight")
+        tensors |= {
+            f"{stem}qweight": ("I32", (cols, rows // 8)),
+            f"{stem}qzeros": ("I32", (cols // 32, rows // 8)),
+            f"{stem}scales": ("F16", (cols // 32, rows)),
+        }
+    write(tmp_path / "model.safetensors", tensors)
+    block = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+    model = model_from_config({**CONFIG, "quantization_config": block}, "config.json")
+    held = compare(read_headers(tmp_path), model)
+    assert held.unexplained == 0
+    assert [why for why, _ in held.reasons] == ["scales and zero points of quantised weights"]
+
+
+def test_the_index_says_which_files(tmp_path: Path) -> None:
+    names = list(llama())
+    first = {name: spec for name, spec in llama().items() if name in names[:5]}
+    second = {name: spec for name, spec in llama().items() if name not in first}
+    parts = {"a-00001-of-00002.safetensors": first, "a-00002-of-00002.safetensors": second}
+    placed = {name: file for file, part in parts.items() for name in part}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": placed}), encoding="utf-8")
+    write(tmp_path / "a-00001-of-00002.safetensors", first)
+    with pytest.raises(InputError, match=r"00002\.safetensors is missing; model\.safetensors\.index"):
+        read_headers(tmp_path)
+    write(tmp_path / "a-00002-of-00002.safetensors", second)
+    write(tmp_path / "consolidated.safetensors", llama())
+    assert {tensor.name for tensor in read_headers(tmp_path)} == set(names)
+    index.write_text(json.dumps({"weight_map": {"x": "../../etc/passwd"}}), encoding="utf-8")
+    with pytest.raises(InputError, match="is not the name of a file beside it"):
+        read_headers(tmp_path)
