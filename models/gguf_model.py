@@ -366,6 +366,8 @@ def _stored(r: Reader, count: int) -> tuple[tuple[int, str, str, str], ...]:
     for name, component, ours in (*outside, ("position_embd.weight", "embedding", "positions")):
         if name in r.outer:
             out.append((-1, component, ours, _format(r.outer[name])))
+    if "output_norm.weight" in r.outer:
+        out.append((-1, "norms", "final_norm", _format(r.outer["output_norm.weight"])))
     for index in range(count):
         tensors = r.layers.get(index, {})
         wide = tensors.get("ffn_up.weight")

@@ -150,11 +150,12 @@ def _except(recipe: Recipe, kept: list[str]) -> Recipe:
 
 
 def _as_stored(model: Model) -> Recipe:
-    """The types a file holds its tensors in; what it does not name (norms, biases) is fp32."""
+    """The types a file holds its tensors in; vectors are of the type of its last norm, fp32 as a rule."""
     held = {(layer, component, name): fmt for layer, component, name, fmt in model.stored}
+    vectors = held.get((-1, "norms", "final_norm"), "fp32")
 
     def rule(tensor: Tensor, layer: int, of: Model) -> str:
-        return held.get((layer, tensor.component, tensor.name), "fp32")
+        return held.get((layer, tensor.component, tensor.name), vectors)
 
     return Recipe("as stored", rule, "the types of the file's own tensors", by_layer=True)
 
