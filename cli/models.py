@@ -303,7 +303,7 @@ def lint(
             checked.append(model)
         _no_shared_names(checked)
     else:
-        named = path == "-" or path.lower() in model_names()
+        named = path == "-" or path.lower() in model_names() or path.lower().endswith((".json", ".gguf"))
         checked.append(load_model(path) if named else model_from_text(read_file(Path(path)), path))
     records = [
         {"sheet": model.name, "parameters": model.parameters, "layers": len(model.layers)}
