@@ -152,6 +152,15 @@ CASES: dict[str, tuple[float, float, Callable[[Ask], Any]]] = {
     "CASE-049": (16.100341796875, 1e-3, lambda a: kv(a, sheet(28, attention(4, 128)), 301472) / 2**30),
     "CASE-051": (82074796032, 0, lambda a: kv(a, sheet(48, attention(4, 128)), 1669816) / 2),
     "CASE-052": (33.246517181396484, 1e-3, lambda a: named(a, "deepseek-v3", 508000) / 2**30),
+    # Tokens that four slots keep: bytes of the whole over bytes of one token.
+    "CASE-054": (
+        16384,
+        0,
+        lambda a: (
+            named(a, "llama-3-8b", 4096, "--batch", "4")
+            // named(a, "llama-3-8b", 4096, key="bytes_per_token")
+        ),
+    ),
     "CASE-067": (65536, 0, vllm_draft),
     "CASE-071": (141107412992, 0, lambda a: weights(a, "llama-3.1-70b", "weight_bytes")),
     "CASE-075": (46702792704, 0, lambda a: weights(a, "mixtral-8x7b", "parameters")),
@@ -204,7 +213,6 @@ NOT_HERE = {
     "CASE-042": "vLLM's group padding",
     "CASE-044": "an engine's aligned pages",
     "CASE-047": "maximum concurrency of an engine's pool",
-    "CASE-054": "Ollama's slots: 4 sequences of 4,096 are --batch 4 --seq 4096",
     "CASE-073": "a state dict's double count of a tied tensor",
     "CASE-078": "parameters from a file size and bits per weight: division of two given figures",
 }
