@@ -21,13 +21,23 @@ def model_from_hub(repository: str) -> Model:
     if match is None:
         raise InputError(f"'hf:{repository}' is not hf:owner/name")
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     except ImportError:
         raise InputError("hf: needs huggingface_hub; pip install 'infercost[hf]'") from None
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
     def fetch(file: str) -> str:
-        return read_file(Path(hf_hub_download(match[1], file, revision=match[2], etag_timeout=5)))
+        # The download retries for 20 s where there is no network; asking first fails at once, and what
+        # was fetched before is still there.
+        named = {"repo_id": match[1], "filename": file, "revision": match[2]}
+        try:
+            get_hf_file_metadata(hf_hub_url(**named), timeout=5)
+        except Exception as error:
+            try:
+                return read_file(Path(hf_hub_download(**named, local_files_only=True)))
+            except Exception:
+                raise error from None
+        return read_file(Path(hf_hub_download(**named)))
 
     origin, name = f"hf:{repository}", match[1].split("/", 1)[1]
     try:
