@@ -130,7 +130,9 @@ def nemotron_h(f: Fields) -> Parts:
         raise f.error("'hybrid_override_pattern' must be a word over M, *, - and E")
     pattern = pattern.replace("|", "")
     f.ignore("num_hidden_layers", "expand", "time_step_rank", "sliding_window", "use_bias")
-    style = Style(gated=False, rope=0, windows="none")
+    # The class builds its attention without biases, whatever attention_bias says.
+    style = Style(gated=False, rope=0, windows="none", bias_keys=())
+    f.ignore("attention_bias")
     made: dict[str, Block] = {
         "M": _ssm2(
             f,
@@ -147,6 +149,8 @@ def nemotron_h(f: Fields) -> Parts:
         made["-"] = dense(f, hidden, style)
     if "E" in pattern:
         routed = experts(f, style)
+        if f.flag("mlp_bias"):
+            raise f.error("biases of shared experts are not counted; write a sheet", "mlp_bias")
         if routed is None:
             raise f.error("the pattern has experts (E) but 'n_routed_experts' is missing")
         made["E"] = routed
