@@ -174,6 +174,10 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     },
+    "granitemoeshared": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
     "granitemoehybrid": {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
@@ -250,6 +254,10 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
     "ministral": {
         "num_key_value_heads": 8,
         "sliding_window": 4096,
+    },
+    "ministral3": {
+        "head_dim": 128,
+        "num_key_value_heads": 8,
     },
     "mistral": {
         "num_key_value_heads": 8,

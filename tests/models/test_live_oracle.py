@@ -222,6 +222,15 @@ VARIATIONS: dict[str, dict[str, Any]] = {
         "use_bias": True,
         "num_hidden_layers": 5,
     },
+    "arcee": {**SMALL, "model_type": "arcee"},
+    "ministral3": {**SMALL, "model_type": "ministral3"},
+    "granite experts beside a shared MLP": {
+        **SMALL,
+        "model_type": "granitemoeshared",
+        "shared_intermediate_size": 48,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
     "qwen3 without head_dim": {**SMALL, "model_type": "qwen3"},
     "llama with biases": {**SMALL, "model_type": "llama", "attention_bias": True, "mlp_bias": True},
 }
