@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from . import InputError
 
@@ -18,7 +18,14 @@ MAX_SHEET_BYTES = 1 << 20
 MAX_DEPTH = 24
 MAX_NODES = 100_000
 
-T = TypeVar("T")
+
+class Dataclass(Protocol):
+    """What `build` fills."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+T = TypeVar("T", bound=Dataclass)
 
 
 class SheetError(InputError):
@@ -201,7 +208,7 @@ class Section:
 
     def build(self, cls: type[T], **given: Any) -> T:
         """A dataclass from this mapping: one key per field not in `given`, unknown keys refused."""
-        fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # T is a dataclass by contract
+        fields = cls.__dataclass_fields__
         self.known.update(fields)
         self.close()
         values = dict(given)

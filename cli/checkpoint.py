@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..models.catalogue import gguf_in
 from ..models.spec import Model
 from .output.report import Table
 from .text import count, size, size_both
@@ -15,8 +16,9 @@ def checkpoint(given: str, model: Model) -> tuple[dict[str, Any], list[Table], l
     path = Path(given)
     if given.lower().endswith(".gguf"):
         return _gguf(path)
-    if path.is_dir() and not (path / "config.json").is_file() and any(path.glob("*.gguf")):
-        return _gguf(next(path.glob("*.gguf")))
+    held = gguf_in(path) if path.is_dir() else None
+    if held is not None:
+        return _gguf(held)
     if path.is_dir() and any(path.glob("*.safetensors")):
         return _safetensors(path, model)
     return {}, [], []

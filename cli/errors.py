@@ -36,8 +36,9 @@ def report_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) == errno.EPIPE:
         _abandon_stdout()
         return 0
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()  # type: ignore[attr-defined]  # typer's own class, which has no public name
+    show = getattr(error, "show", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and show is not None:
+        show()  # the help: typer's own class, which has no public name
         return 2
     if hasattr(error, "format_message"):
         # Typer's usage errors share no public base class; this is what they have in common.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from .. import InputError
@@ -86,22 +86,28 @@ def _from_folder(path: Path) -> Model:
     config = path / "config.json"
     if config.is_file():
         return _from_config(read_file(config), str(config), config)
-    files = sorted(path.glob("*.gguf"))
-    if len(files) > 1:
-        listed = ", ".join(file.name for file in files[:4])
-        raise InputError(f"{path} holds {len(files)} GGUF files ({listed} ...); give one of them")
-    if files:
-        return load_path(files[0])
+    held = gguf_in(path)
+    if held is not None:
+        return load_path(held)
     raise InputError(f"{path} holds neither a config.json nor a GGUF file; one of them is needed")
 
 
+def gguf_in(folder: Path) -> Path | None:
+    """The GGUF file that a folder without a config.json is; InputError where there are several."""
+    files = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
+    if len(files) > 1:
+        listed = ", ".join(file.name for file in files[:4])
+        raise InputError(f"{folder} holds {len(files)} GGUF files ({listed} ...); give one of them")
+    return files[0] if files else None
+
+
 def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
-    from .huggingface import model_from_config, read_config
+    from .huggingface import QUANTISATION_FILE, model_from_config, read_config, with_quantisation
 
     data = read_config(text, origin)
-    beside = path.parent / "hf_quant_config.json" if path is not None else None
-    if beside is not None and beside.is_file() and not data.get("quantization_config"):
-        data["quantization_config"] = read_config(read_file(beside), str(beside))
+    beside = path.parent / QUANTISATION_FILE if path is not None else None
+    if beside is not None and beside.is_file():
+        data = with_quantisation(data, partial(read_file, beside), str(beside))
     folder = path.parent.name if path is not None and path.name == "config.json" else ""
     name = folder or (path.stem if path is not None else "")
     return model_from_config(data, origin, name if name.isprintable() else "")
@@ -110,7 +116,7 @@ def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
 def _looks_like_path(given: str) -> bool:
     if "\0" in given:
         return False
-    if given.endswith((".yaml", ".yml", ".json", ".gguf")) or "/" in given or "\\" in given:
+    if given.lower().endswith((".yaml", ".yml", ".json", ".gguf")) or "/" in given or "\\" in given:
         return True
     return given in (".", "..") or Path(given).is_dir()
 

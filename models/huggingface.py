@@ -24,6 +24,7 @@ from .hf.quantisation import published_weights
 from .hf.towers import towers_of
 from .spec import Model
 
+QUANTISATION_FILE = "hf_quant_config.json"
 MAX_CONFIG_BYTES = 4 << 20
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 # Fields of the class: a nested text_config states only what differs from them (LLaVA).
@@ -56,6 +57,14 @@ def read_config(text: str, origin: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{origin}: a config.json is an object, not a {type(data).__name__}")
     return data
+
+
+def with_quantisation(data: dict[str, Any], read: Callable[[], str], origin: str) -> dict[str, Any]:
+    """`data` with the hf_quant_config.json that ModelOpt writes beside a config.json; `read` gets its
+    text, where `data` does not say itself how it is quantised."""
+    if data.get("quantization_config"):
+        return data
+    return {**data, "quantization_config": read_config(read(), origin)}
 
 
 def _bounded_int(text: str) -> int:
@@ -139,11 +148,7 @@ def _decode(f: Fields, family: str) -> Parts:
         return read(f)
     if family in STYLES:
         style = STYLES[family]
-        if family == "smollm3":
-            f.ignore("no_rope_layers")  # where the class puts its windows: without a list, not guessed
-            if f.flag("use_sliding_window") and f.has("sliding_window"):
-                f.require("layer_types")
-        if family == "stablelm" and f.flag("use_parallel_residual"):
+        if style.parallel_key and f.flag(style.parallel_key):
             style = replace(style, parallel=True, norms=1)
         hidden = f.integer("hidden_size", "n_embd", "n_embed", "d_model")
         return Parts(

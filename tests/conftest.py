@@ -67,7 +67,7 @@ def ask() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of shared facts; tests that hold our vendored figures to it skip without it."""
-    if not SHARED.is_dir():
+    if not SHARED.is_dir():  # it is lent to this project's makers, not part of it
         pytest.skip("../shared is not there: figures are not held to their source here")
     return SHARED
 

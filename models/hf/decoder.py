@@ -9,8 +9,7 @@ from ..ffn import Dense, Experts
 from ..mixers import Attention, LatentAttention
 from ..spec import Block, Layer, Norm
 from .fields import REQUIRED, Fields
-
-RMS = Norm("rms")
+from .parts import RMS
 
 
 @dataclass(frozen=True)
@@ -20,14 +19,16 @@ class Style:
     `bias` letters over q, k, v, o that always carry one; `bias_key` switches on `bias_letters`
     (default `bias_default`); `mlp_bias` as the keys `mlp_bias_keys` say, default this. `gated`: three
     MLP matrices. `rope` is the rotated share of head_dim where no key says. `tied`: the class default.
-    `norms` of the hidden width a layer. `windows`: how windows are placed where no list says: none,
-    all, late (from max_window_layers on), alternate (even layers slide), everyN (every Nth is full).
-    `extra_positions`: rows of a learned position table beyond the context.
+    `norms` of the hidden width a layer; a true `parallel_key` puts mixer and MLP side by side behind
+    one norm. `windows`: how windows are placed where no list says: none, all, late (from
+    max_window_layers on), alternate (even layers slide), everyN (every Nth is full), listed (by a list
+    or not at all). `extra_positions`: rows of a learned position table beyond the context.
     """
 
     norm: Norm = RMS
     norms: int = 2
     parallel: bool = False
+    parallel_key: str = ""
     gated: bool = True
     bias: str = ""
     bias_keys: tuple[str, ...] = ("attention_bias",)
@@ -113,6 +114,8 @@ def window_list(f: Fields, layers: int, style: Style) -> list[int | None]:
         period = int(style.windows.removeprefix("every"))
         f.infer(f"windows: all but every {period}th layer (class)")
         return [None if (i + 1) % period == 0 else window for i in range(layers)]
+    if style.windows == "listed":
+        f.require("layer_types")
     if style.windows == "late":
         return [window if i >= first else None for i in range(layers)]
     return [window if style.windows == "all" else None] * layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ffn import Dense, Projections
 from ..mixers import Attention, CrossAttention
 from ..spec import Encoder, Layer, Norm, Stem
+from .decoder import head_width
 from .fields import Fields
 from .parts import Parts
 
@@ -30,25 +31,32 @@ def t5(f: Fields) -> Parts:
     )
 
 
-def bart(f: Fields) -> Parts:
-    """BART: learned positions with two rows before them, a norm after the embeddings, post-norms."""
-    hidden = f.integer("d_model")
-    rows = f.integer("max_position_embeddings") + 2
+def _sides(f: Fields, hidden: int, bias: str) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """Layers of the encoder, and of the decoder with its cross attention; a norm before each block."""
     f.ignore("num_hidden_layers")
     sides = []
     for side, crossed in (("encoder", False), ("decoder", True)):
         heads = f.integer(f"{side}_attention_heads")
-        own = Attention(heads, heads, hidden // heads, bias="qkvo", rope_dim=0)
+        head_dim = head_width(f, hidden, heads)
+        own = Attention(heads, heads, head_dim, bias=bias, rope_dim=0)
         ffn = Dense(f.integer(f"{side}_ffn_dim"), gated=False, bias=True)
-        cross = CrossAttention(heads, heads, hidden // heads, bias="qkvo")
+        cross = CrossAttention(heads, heads, head_dim, bias=bias)
         blocks = (own, cross, ffn) if crossed else (own, ffn)
         sides.append((Layer(blocks, norms=len(blocks)),) * f.integer(f"{side}_layers"))
+    return sides[0], sides[1]
+
+
+def bart(f: Fields) -> Parts:
+    """BART: learned positions with two rows before them, a norm after the embeddings, post-norms."""
+    hidden = f.integer("d_model")
+    rows = f.integer("max_position_embeddings") + 2
+    encoding, decoding = _sides(f, hidden, "qkvo")
     # The encoder's norm stands after its embeddings instead of at its end: the same parameters.
-    encoder = Encoder(hidden, sides[0], extra=rows * hidden)
+    encoder = Encoder(hidden, encoding, extra=rows * hidden)
     return Parts(
         hidden,
         f.integer("vocab_size"),
-        sides[1],
+        decoding,
         LAYER,
         tied=True,
         final_norm=False,
@@ -64,21 +72,13 @@ def whisper(f: Fields) -> Parts:
     hidden, mel = f.integer("d_model"), f.integer("num_mel_bins")
     positions = f.integer("max_source_positions", default=1500)
     rows = f.integer("max_target_positions", default=448)
-    f.ignore("num_hidden_layers")
-    sides = []
-    for side, crossed in (("encoder", False), ("decoder", True)):
-        heads = f.integer(f"{side}_attention_heads")
-        own = Attention(heads, heads, hidden // heads, bias="qvo", rope_dim=0)
-        ffn = Dense(f.integer(f"{side}_ffn_dim"), gated=False, bias=True)
-        cross = CrossAttention(heads, heads, hidden // heads, bias="qvo")
-        blocks = (own, cross, ffn) if crossed else (own, ffn)
-        sides.append((Layer(blocks, norms=len(blocks)),) * f.integer(f"{side}_layers"))
+    encoding, decoding = _sides(f, hidden, "qvo")
     stem = (Stem(3 * mel, hidden, rate=2), Stem(3 * hidden, hidden))
-    encoder = Encoder(hidden, sides[0], positions, extra=positions * hidden, stem=stem)
+    encoder = Encoder(hidden, encoding, positions, extra=positions * hidden, stem=stem)
     return Parts(
         hidden,
         f.integer("vocab_size"),
-        sides[1],
+        decoding,
         LAYER,
         tied=True,
         positions=rows,

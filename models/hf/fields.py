@@ -123,6 +123,7 @@ HARMLESS = frozenset(
         "pad_vocab_size_multiple",
         "index_topk_freq",
         "no_rope_layer_interval",
+        "no_rope_layers",
         "moe_norm_min",
         "moe_capacity",
         "moe_use_aux_free",

@@ -239,11 +239,11 @@ def zamba2(f: Fields) -> Parts:
 def qwen3_next(f: Fields) -> Parts:
     """Qwen3-Next and Qwen3.5: gated delta net but every full_attention_interval-th layer."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    meanings = {"full_attention": "full_attention", "linear_attention": "linear_attention"}
+    meanings = {"full_attention": True, "linear_attention": False}
     kinds = f.places("layer_types", length=count, meanings=meanings)
     every = f.integer("full_attention_interval", default=4)
     if kinds is None:
-        kinds = ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(count)]
+        kinds = [(i + 1) % every == 0 for i in range(count)]
     linear = LinearAttention(
         "gated_delta",
         f.integer("linear_num_key_heads"),
@@ -260,10 +260,10 @@ def qwen3_next(f: Fields) -> Parts:
     plain = None if all(sparse) else dense(f, hidden, style)
     f.ignore("intermediate_size")
     layers = []
-    for kind, moe in zip(kinds, sparse, strict=True):
+    for attending, moe in zip(kinds, sparse, strict=True):
         ffn: Block | None = routed if moe else plain
         assert ffn is not None
-        layers.append(Layer((linear if kind == "linear_attention" else full, ffn)))
+        layers.append(Layer((full if attending else linear, ffn)))
     return Parts(hidden, f.integer("vocab_size"), tuple(layers), context=context_of(f))
 
 
@@ -329,14 +329,12 @@ def minimax(f: Fields) -> Parts:
 def lfm2(f: Fields) -> Parts:
     """LFM2: short convolutions, attention in some layers; the MLP's width is adjusted by its keys."""
     hidden, count = f.integer("hidden_size"), f.integer("num_hidden_layers")
-    kinds = f.places(
-        "layer_types", length=count, meanings={"full_attention": "full_attention", "conv": "conv"}
-    )
+    kinds = f.places("layer_types", length=count, meanings={"full_attention": True, "conv": False})
     listed = f.items("full_attn_idxs")
     if kinds is None:
         if listed is None:
             raise f.error("'layer_types' or 'full_attn_idxs' is missing; it says which layers attend")
-        kinds = ["full_attention" if i in listed else "conv" for i in range(count)]
+        kinds = [i in listed for i in range(count)]
     width = f.integer("block_ff_dim", "intermediate_size")
     if f.flag("block_auto_adjust_ff_dim", default=True):
         width = int(2 * width / 3)
@@ -348,5 +346,5 @@ def lfm2(f: Fields) -> Parts:
     style = Style(qk_norm="head", windows="none", bias_keys=())
     conv = ShortConvolution(hidden, f.integer("conv_L_cache"), f.flag("conv_bias"))
     full = attention(f, hidden, style)
-    layers = tuple(Layer((full if kind == "full_attention" else conv, Dense(width))) for kind in kinds)
+    layers = tuple(Layer((full if attending else conv, Dense(width))) for attending in kinds)
     return Parts(hidden, f.integer("vocab_size"), layers, tied=True, context=context_of(f))

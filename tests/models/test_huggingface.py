@@ -7,10 +7,8 @@ rows that cannot be met stand in `EXPLAINED`, each with the reason and the exact
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -412,34 +410,3 @@ def test_flat_and_nested_vision_language_files() -> None:
     assert model_from_config(flat, "x").parameters == model_from_config(nested, "x").parameters
     llava = {"model_type": "llava_next", "text_config": {"model_type": "mistral", "vocab_size": 32064}}
     assert model_from_config(llava, "x").parameters == 7242256384
-
-
-def test_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stand-in for huggingface_hub: what is fetched, what the cache answers, what is said otherwise."""
-    files = {"config.json": LLAMA, "hf_quant_config.json": {"quantization": {"quant_algo": "FP8"}}}
-    online = True
-
-    def metadata(url: str, timeout: float) -> None:
-        if not online or url.split("|")[1] not in files:
-            raise OSError(f"no {url}")
-
-    def download(repo_id: str, filename: str, revision: str | None, local_files_only: bool = False) -> str:
-        path = tmp_path / filename
-        if not local_files_only:
-            path.write_text(json.dumps(files[filename]), encoding="utf-8")
-        if not path.is_file():
-            raise FileNotFoundError(filename)
-        return str(path)
-
-    fake = ModuleType("huggingface_hub")
-    fake.get_hf_file_metadata, fake.hf_hub_download = metadata, download  # type: ignore[attr-defined]
-    fake.hf_hub_url = lambda **named: f"{named['repo_id']}|{named['filename']}"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
-    model = load_model("hf:owner/small@main")
-    assert (model.name, model.weights) == ("small", "fp8")
-    assert model.source == "huggingface.co/owner/small, config.json"
-    online = False
-    assert load_model("hf:owner/small").parameters == model.parameters, "from the cache"
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(InputError, match=r"gave no config.json \(no owner/small.*give its path"):
-        load_model("hf:owner/small")
