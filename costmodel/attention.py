@@ -3,7 +3,7 @@ attention."""
 
 from __future__ import annotations
 
-from ..models.mixers import Attention, CrossAttention, LatentAttention
+from ..models.attention import Attention, CrossAttention, LatentAttention
 from .arith import least, most
 from .build import GATE_FLOPS, NORM_FLOPS, ROPE_FLOPS, Builder, by_name
 from .kv import row_bytes

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
-from ..models.mixers import (
-    Attention,
-    CrossAttention,
-    LatentAttention,
-    LinearAttention,
-    Recurrent,
-    ShortConvolution,
-    StateSpace,
-)
+from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Encoder, Layer, grouped
 from ..models.tensor import Tensor
 from .attention import (

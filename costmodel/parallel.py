@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import InputError
+from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
-from ..models.mixers import (
-    Attention,
-    CrossAttention,
-    LatentAttention,
-    LinearAttention,
-    Recurrent,
-    ShortConvolution,
-    StateSpace,
-)
+from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Block, Layer, Model, grouped
 from .arith import ceil_div
 from .op import Collective, Op

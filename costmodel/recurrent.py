@@ -7,7 +7,7 @@ which is what a decode step runs: a chunked prefill kernel does more of it on ma
 from __future__ import annotations
 
 from ..models.cache import CacheSpec
-from ..models.mixers import LinearAttention, Recurrent, ShortConvolution, StateSpace
+from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.tensor import Tensor
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, by_name
 from .kv import state_bytes

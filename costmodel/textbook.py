@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import InputError
+from ..models.attention import Attention
 from ..models.ffn import Dense
-from ..models.mixers import Attention
 from ..models.spec import Model
 
 

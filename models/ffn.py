@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from .. import InputError
-from .mixers import positive
+from .dimensions import positive
 from .tensor import Tensor, vector
 
 

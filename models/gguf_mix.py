@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import InputError
+from .attention import Attention
 from .ffn import Experts
 from .formats import formats
-from .mixers import Attention
 from .spec import Model
 from .tensor import Tensor
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from .. import InputError
 from ..sheets import nearest
+from .attention import Attention, LatentAttention
 from .ffn import Dense, Experts
-from .mixers import Attention, LatentAttention, ShortConvolution, StateSpace
+from .recurrent import ShortConvolution, StateSpace
 from .spec import Block, Layer, Model, Norm
 
 

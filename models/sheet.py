@@ -23,17 +23,10 @@ from typing import Any
 
 from .. import InputError
 from ..sheets import Section, read_yaml
+from .attention import Attention, CrossAttention, LatentAttention
 from .ffn import Dense, Experts, Projections
-from .mixers import (
-    Attention,
-    CrossAttention,
-    LatentAttention,
-    LinearAttention,
-    Recurrent,
-    ShortConvolution,
-    StateSpace,
-)
 from .recipes import find_recipe
+from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower
 
 BLOCKS: dict[str, type[Block]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
+from .attention import Attention, CrossAttention
 from .ffn import Experts
-from .mixers import Attention, CrossAttention, Mixer
+from .mixers import Mixer
 from .sheet import BLOCKS
 from .spec import Block, Layer, Model
 

@@ -7,9 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from .. import InputError
+from .attention import Attention, CrossAttention
 from .cache import CacheSpec
+from .dimensions import MAX_DIMENSION, positive
 from .ffn import Dense, Experts, FeedForward
-from .mixers import MAX_DIMENSION, Attention, CrossAttention, Mixer, positive
+from .mixers import Mixer
 from .tensor import Tensor, parameters, vector
 
 MAX_LAYERS = 4096

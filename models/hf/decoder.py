@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..attention import Attention, LatentAttention
 from ..ffn import Dense, Experts
-from ..mixers import Attention, LatentAttention
 from ..spec import Block, Layer, Norm
 from .fields import REQUIRED, Fields
 from .parts import RMS

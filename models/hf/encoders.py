@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..attention import Attention, CrossAttention
 from ..ffn import Dense, Projections
-from ..mixers import Attention, CrossAttention
 from ..spec import Encoder, Layer, Norm, Stem
 from .decoder import head_width
 from .fields import Fields

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..attention import Attention
 from ..ffn import Dense, Experts, Projections
-from ..mixers import Attention
 from ..spec import Block, Layer, Norm
 from .decoder import (
     Style,

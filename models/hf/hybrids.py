@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..attention import Attention
 from ..ffn import Dense, Projections
-from ..mixers import Attention, LinearAttention, Recurrent, ShortConvolution, StateSpace
+from ..recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..spec import Block, Layer, Norm
 from .decoder import (
     EXPERT_COUNT,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from infercost.costmodel.attention import key_rows, visited_pairs
 from infercost.costmodel.forward import ops
 from infercost.costmodel.step import Plan, Run, decode, prefill
+from infercost.models.attention import Attention
 from infercost.models.ffn import Dense
-from infercost.models.mixers import Attention
 from infercost.models.spec import Layer, Model
 
 counts = st.integers(1, 40)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infercost.costmodel.kv import allocate, cache_bill, row_bytes
+from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model, model_names
 from infercost.models.formats import find_format
-from infercost.models.mixers import Attention
 
 FP16 = find_format("fp16")
 lengths, batches = st.integers(1, 200_000), st.integers(1, 64)

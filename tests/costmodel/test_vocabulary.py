@@ -10,8 +10,9 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.op import Collective, Op
 from infercost.costmodel.parallel import Parallel, link_ops, shard
 from infercost.costmodel.step import Plan, Run, Segment, Step, decode
+from infercost.models.attention import Attention, LatentAttention
 from infercost.models.ffn import Dense, Experts
-from infercost.models.mixers import Attention, LatentAttention, LinearAttention, StateSpace
+from infercost.models.recurrent import LinearAttention, StateSpace
 from infercost.models.spec import Layer, Model
 
 

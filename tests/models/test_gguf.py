@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from infercost import InputError
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.weights import weight_bill
+from infercost.models.attention import Attention, LatentAttention
 from infercost.models.formats import find_format
 from infercost.models.gguf import model_from_gguf, read_header
-from infercost.models.mixers import Attention, LatentAttention, ShortConvolution, StateSpace
 from infercost.models.recipes import default_recipe
+from infercost.models.recurrent import ShortConvolution, StateSpace
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 np = pytest.importorskip("numpy", reason="numpy is not installed")

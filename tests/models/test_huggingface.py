@@ -22,8 +22,8 @@ from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.models.catalogue import load_model, model_names
 from infercost.models.formats import find_format
 from infercost.models.huggingface import model_from_config, read_config
-from infercost.models.mixers import LinearAttention, Recurrent, StateSpace
 from infercost.models.recipes import find_recipe
+from infercost.models.recurrent import LinearAttention, Recurrent, StateSpace
 from infercost.models.sheet import model_from_text
 from infercost.models.sheet_text import sheet_text
 from infercost.models.spec import Model

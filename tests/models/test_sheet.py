@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model
-from infercost.models.mixers import Attention, StateSpace
+from infercost.models.recurrent import StateSpace
 from infercost.models.sheet import model_from_text
 from infercost.sheets import MAX_SHEET_BYTES, SheetError
 

@@ -12,8 +12,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from infercost.models.attention import Attention
 from infercost.models.huggingface import model_from_config, read_config
-from infercost.models.mixers import Attention
 from infercost.models.sheet_text import sheet_text
 
 SHEETS = Path(__file__).parent.parent.parent / "models" / "sheets"

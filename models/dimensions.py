@@ -1,0 +1,15 @@
+"""Sizes of layers that make sense."""
+
+from __future__ import annotations
+
+from .. import InputError
+
+MAX_DIMENSION = 1 << 24
+"""No width, head count or expert count of a real model comes near this; larger is a mistake."""
+
+
+def positive(owner: str, **values: int | None) -> None:
+    """Refuse sizes that are not between 1 and `MAX_DIMENSION`; None passes."""
+    for name, value in values.items():
+        if value is not None and not 1 <= value <= MAX_DIMENSION:
+            raise InputError(f"{owner}: {name} must be between 1 and {MAX_DIMENSION:,}, not {value}")
