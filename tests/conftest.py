@@ -72,6 +72,19 @@ def shared() -> Path:
     return SHARED
 
 
+@pytest.fixture
+def small_llama() -> dict[str, Any]:
+    """A config.json that says no more than it must."""
+    return {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+    }
+
+
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal, colour or defaults from the machine that runs the tests."""

@@ -15,12 +15,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "mamba_expand": 2,
         "mamba_n_heads": 128,
     },
-    "cohere2": {
-        "sliding_window": 4096,
-    },
-    "dbrx": {
-        "num_key_value_heads": 1,
-    },
+    "cohere2": {"sliding_window": 4096},
+    "dbrx": {"num_key_value_heads": 1},
     "deepseek_v2": {
         "moe_intermediate_size": 1407,
         "n_shared_experts": 2,
@@ -58,10 +54,7 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "index_n_heads": 64,
         "index_topk": 2048,
     },
-    "ernie4_5": {
-        "head_dim": 128,
-        "num_key_value_heads": 2,
-    },
+    "ernie4_5": {"head_dim": 128, "num_key_value_heads": 2},
     "ernie4_5_moe": {
         "moe_layer_start_index": 1,
         "num_key_value_heads": 4,
@@ -70,28 +63,11 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "moe_num_experts": 64,
         "moe_k": 6,
     },
-    "exaone4": {
-        "num_key_value_heads": 32,
-        "sliding_window": 4096,
-    },
-    "falcon_mamba": {
-        "state_size": 16,
-        "conv_kernel": 4,
-        "expand": 2,
-    },
-    "flex_olmo": {
-        "num_experts": 7,
-        "num_experts_per_tok": 5,
-    },
-    "gemma": {
-        "head_dim": 256,
-        "num_key_value_heads": 16,
-    },
-    "gemma2": {
-        "head_dim": 256,
-        "num_key_value_heads": 4,
-        "sliding_window": 4096,
-    },
+    "exaone4": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "falcon_mamba": {"state_size": 16, "conv_kernel": 4, "expand": 2},
+    "flex_olmo": {"num_experts": 7, "num_experts_per_tok": 5},
+    "gemma": {"head_dim": 256, "num_key_value_heads": 16},
+    "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "sliding_window": 4096},
     "gemma3_text": {
         "vocab_size": 262208,
         "num_attention_heads": 8,
@@ -111,16 +87,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "hidden_size_per_layer_input": 256,
         "sliding_window": 512,
     },
-    "glm": {
-        "head_dim": 128,
-        "num_key_value_heads": 2,
-        "attention_bias": True,
-    },
-    "glm4": {
-        "head_dim": 128,
-        "num_key_value_heads": 2,
-        "attention_bias": True,
-    },
+    "glm": {"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
+    "glm4": {"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
     "glm4_moe": {
         "num_key_value_heads": 8,
         "moe_intermediate_size": 1408,
@@ -155,13 +123,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "index_n_heads": 32,
         "index_topk": 2048,
     },
-    "gpt_bigcode": {
-        "num_key_value_heads": 1,
-    },
-    "gpt_neox": {
-        "intermediate_size": 24576,
-        "attention_bias": True,
-    },
+    "gpt_bigcode": {"num_key_value_heads": 1},
+    "gpt_neox": {"intermediate_size": 24576, "attention_bias": True},
     "gpt_oss": {
         "head_dim": 64,
         "num_key_value_heads": 8,
@@ -170,14 +133,7 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "attention_bias": True,
         "sliding_window": 128,
     },
-    "granitemoe": {
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
-    "granitemoeshared": {
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
+    "granitemoe": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "granitemoehybrid": {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
@@ -188,13 +144,9 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "mamba_expand": 2,
         "mamba_n_heads": 128,
     },
-    "hunyuan_v1_moe": {
-        "num_experts": 1,
-    },
-    "internlm3": {
-        "head_dim": 128,
-        "num_key_value_heads": 2,
-    },
+    "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "hunyuan_v1_moe": {"num_experts": 1},
+    "internlm3": {"head_dim": 128, "num_key_value_heads": 2},
     "jamba": {
         "num_key_value_heads": 8,
         "num_experts": 16,
@@ -207,10 +159,7 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "mamba_d_conv": 4,
         "mamba_expand": 2,
     },
-    "lfm2": {
-        "num_key_value_heads": 8,
-        "conv_L_cache": 3,
-    },
+    "lfm2": {"num_key_value_heads": 8, "conv_L_cache": 3},
     "llama4_text": {
         "head_dim": 128,
         "num_key_value_heads": 8,
@@ -219,18 +168,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "intermediate_size_mlp": 16384,
         "interleave_moe_layer_step": 1,
     },
-    "mamba": {
-        "state_size": 16,
-        "conv_kernel": 4,
-        "expand": 2,
-    },
-    "mamba2": {
-        "head_dim": 64,
-        "n_groups": 8,
-        "state_size": 128,
-        "conv_kernel": 4,
-        "expand": 2,
-    },
+    "mamba": {"state_size": 16, "conv_kernel": 4, "expand": 2},
+    "mamba2": {"head_dim": 64, "n_groups": 8, "state_size": 128, "conv_kernel": 4, "expand": 2},
     "mimo_v2_flash": {
         "head_dim": 192,
         "num_key_value_heads": 4,
@@ -240,34 +179,17 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "v_head_dim": 128,
         "sliding_window": 129,
     },
-    "minimax": {
-        "num_key_value_heads": 8,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
+    "minimax": {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
     "minimax_m2": {
         "head_dim": 128,
         "num_key_value_heads": 8,
         "num_local_experts": 256,
         "num_experts_per_tok": 8,
     },
-    "ministral": {
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
-    "ministral3": {
-        "head_dim": 128,
-        "num_key_value_heads": 8,
-    },
-    "mistral": {
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
-    "mixtral": {
-        "num_key_value_heads": 8,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    },
+    "ministral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "ministral3": {"head_dim": 128, "num_key_value_heads": 8},
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "mixtral": {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
     "nemotron_h": {
         "head_dim": 128,
         "num_key_value_heads": 8,
@@ -284,30 +206,13 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "mamba_head_dim": 64,
         "moe_shared_expert_intermediate_size": 7688,
     },
-    "olmo3": {
-        "sliding_window": 4096,
-    },
-    "olmoe": {
-        "num_experts": 64,
-        "num_experts_per_tok": 8,
-    },
-    "opt": {
-        "ffn_dim": 3072,
-    },
-    "phi": {
-        "intermediate_size": 8192,
-    },
-    "phimoe": {
-        "num_key_value_heads": 8,
-        "num_local_experts": 16,
-        "num_experts_per_tok": 2,
-    },
-    "qwen2": {
-        "num_key_value_heads": 32,
-    },
-    "qwen2_5_vl_text": {
-        "num_key_value_heads": 8,
-    },
+    "olmo3": {"sliding_window": 4096},
+    "olmoe": {"num_experts": 64, "num_experts_per_tok": 8},
+    "opt": {"ffn_dim": 3072},
+    "phi": {"intermediate_size": 8192},
+    "phimoe": {"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2},
+    "qwen2": {"num_key_value_heads": 32},
+    "qwen2_5_vl_text": {"num_key_value_heads": 8},
     "qwen2_moe": {
         "num_key_value_heads": 16,
         "moe_intermediate_size": 1408,
@@ -317,13 +222,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "qkv_bias": True,
         "decoder_sparse_step": 1,
     },
-    "qwen2_vl_text": {
-        "num_key_value_heads": 8,
-    },
-    "qwen3": {
-        "head_dim": 128,
-        "num_key_value_heads": 32,
-    },
+    "qwen2_vl_text": {"num_key_value_heads": 8},
+    "qwen3": {"head_dim": 128, "num_key_value_heads": 32},
     "qwen3_5_moe_text": {
         "head_dim": 256,
         "num_key_value_heads": 2,
@@ -374,33 +274,11 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
         "num_experts_per_tok": 4,
         "decoder_sparse_step": 1,
     },
-    "qwen3_vl_text": {
-        "head_dim": 128,
-        "num_key_value_heads": 32,
-    },
-    "recurrent_gemma": {
-        "conv1d_width": 4,
-    },
-    "seed_oss": {
-        "head_dim": 128,
-        "num_key_value_heads": 8,
-        "attention_bias": True,
-    },
-    "smollm3": {
-        "num_key_value_heads": 4,
-    },
-    "stablelm": {
-        "num_key_value_heads": 32,
-    },
-    "starcoder2": {
-        "num_key_value_heads": 2,
-        "intermediate_size": 12288,
-        "use_bias": True,
-    },
-    "zamba2": {
-        "mamba_ngroups": 1,
-        "mamba_d_state": 64,
-        "mamba_d_conv": 4,
-        "mamba_expand": 2,
-    },
+    "qwen3_vl_text": {"head_dim": 128, "num_key_value_heads": 32},
+    "recurrent_gemma": {"conv1d_width": 4},
+    "seed_oss": {"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
+    "smollm3": {"num_key_value_heads": 4},
+    "stablelm": {"num_key_value_heads": 32},
+    "starcoder2": {"num_key_value_heads": 2, "intermediate_size": 12288, "use_bias": True},
+    "zamba2": {"mamba_ngroups": 1, "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2},
 }

@@ -13,16 +13,6 @@ import pytest
 from infercost import InputError
 from infercost.models.catalogue import load_model
 
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
-
 
 class EntryNotFoundError(Exception):
     """The hub's word for a file that the repository does not have, by its name."""
@@ -52,8 +42,8 @@ class Hub:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
-    made, module = Hub({"config.json": LLAMA}, tmp_path), ModuleType("huggingface_hub")
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_llama: dict[str, Any]) -> Hub:
+    made, module = Hub({"config.json": small_llama}, tmp_path), ModuleType("huggingface_hub")
     monkeypatch.setattr(module, "get_hf_file_metadata", made.metadata, raising=False)
     monkeypatch.setattr(module, "hf_hub_download", made.download, raising=False)
     url = "{repo_id}|{filename}".format
