@@ -19,6 +19,8 @@ COMMANDS = {
     "weights": "Weights by component, format and recipe.",
     "ops": "Every operation of a step: FLOPs, bytes, bound, floor.",
     "roofline": "Ridge points, and operations under the roof.",
+    "validate": "Predicted against measured kernel times.",
+    "calibrate": "Fit a calibration to measured kernel times.",
     "models": "List, show, import, compare and check models.",
     "gpus": "List, show and check accelerators.",
 }

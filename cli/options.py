@@ -138,6 +138,14 @@ Engine = Annotated[
     typer.Option("--engine", help="hf: as the transformers library does it; default: as serving engines."),
 ]
 
+CalibrationOption = Annotated[
+    str,
+    typer.Option(
+        "--calibration",
+        help="Constants of the expected times: auto (those that ship), none, or a calibration's YAML.",
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
 FormatOption = Annotated[

@@ -4,7 +4,7 @@ attention."""
 from __future__ import annotations
 
 from ..models.attention import Attention, CrossAttention, LatentAttention
-from .arith import least, most
+from .arith import alike, least, most, some
 from .build import GATE_FLOPS, NORM_FLOPS, ROPE_FLOPS, Builder, by_name
 from .kv import row_bytes
 from .op import Attend, Gather, Gemm, Number
@@ -78,7 +78,7 @@ def attend_ops(
     A fresh prompt attends to the K and V just computed; anything with a past reads the cache.
     """
     v_dim = block.v_width if isinstance(block, Attention) else block.head_dim
-    cached = segment.past > 0 if fresh is None else not fresh
+    cached = some(segment.past) if fresh is None else not fresh
     if not cached:
         k_row = block.kv_heads * block.head_dim * b.activation_bytes
         v_row = block.kv_heads * v_dim * b.activation_bytes
@@ -99,6 +99,7 @@ def attend_ops(
             cached,
             weight_bytes if stage in ("fused", "softmax") else 0,
             b.activation_bytes,
+            (block.window or 0) if isinstance(block, Attention) else 0,
         )
 
     if b.run.attention == "flash":
@@ -116,16 +117,16 @@ def cross_attention_ops(b: Builder, block: CrossAttention) -> None:
     tokens, fresh = b.step.tokens, b.step.encoder_tokens
     b.gemm("cross_q", tokens, [t["cross_q"]], [t[n] for n in ("cross_q_bias",) if n in t])
     row = row_bytes(block.cache(), b.run.kv) // 2
-    if fresh:
+    if some(fresh):
         biases = [t[n] for n in ("cross_k_bias", "cross_v_bias") if n in t]
         b.gemm("cross_kv", fresh, [t["cross_k"], t["cross_v"]], biases)
         values = fresh * 2 * block.kv_heads * block.head_dim
         b.pointwise("cross_append", values, 1, 0, 0, kv_bytes=fresh * 2 * row)
     for segment in b.step.segments:
         context = segment.encoder_new + segment.encoder_past
-        if context:
+        if some(context):
             pairs = segment.new * context
-            computed_now = segment.encoder_past == 0
+            computed_now = not some(segment.encoder_past)
             attend_ops(b, "cross_attention", segment, block, context, pairs, row, row, computed_now)
     b.gemm("cross_o", tokens, [t["cross_o"]], [t[n] for n in ("cross_o_bias",) if n in t])
 
@@ -199,7 +200,7 @@ def _absorb(b: Builder, block: LatentAttention, segment: Segment) -> bool:
     latent, up = block.kv_lora_rank, block.nope_dim + block.v_head_dim
     absorbed = pairs * (block.latent_dim + latent) + segment.new * latent * up
     rebuilt = pairs * (block.qk_dim + block.v_head_dim) + segment.context * latent * up
-    return bool(absorbed <= rebuilt)
+    return alike(absorbed <= rebuilt, "MLA absorbed or expanded")
 
 
 def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], row: int) -> None:
@@ -231,7 +232,7 @@ def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
 def _expanded_ops(b: Builder, block: LatentAttention, segments: list[Segment], row: int) -> None:
     kv_b = by_name(block.tensors(b.hidden))["kv_b"]
     past = sum(segment.count * segment.past for segment in segments)
-    if past:
+    if some(past):
         b.add("latent_read", Gather(past, block.latent_dim, row, True, b.activation_bytes))
     b.gemm("kv_b", past + sum(segment.tokens for segment in segments), [kv_b], [])
     wide = Attention(block.heads, block.heads, block.qk_dim, block.v_head_dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
@@ -32,18 +33,18 @@ class Builder:
         self.step: Step = plan.step
         self.hidden = plan.model.hidden
         self.layer, self.times = -1, 1
-        self._counts: dict[tuple[str, Work], int] = {}
+        self._counts: dict[tuple[str, Any], tuple[Work, int]] = {}
 
     def ops(self) -> tuple[Op, ...]:
         """What was built; works of one name stand together, where the first of them ran."""
         phase = self.step.phase
         first = {name: i for i, (name, _) in reversed(list(enumerate(self._counts)))}
-        built = [Op(phase, name, work, n) for (name, work), n in self._counts.items()]
+        built = [Op(phase, name, work, n) for (name, _), (work, n) in self._counts.items()]
         return tuple(sorted(built, key=lambda op: first[op.name]))
 
     def add(self, name: str, work: Work, count: int = 1) -> None:
-        key = (name, work)
-        self._counts[key] = self._counts.get(key, 0) + count * self.times
+        key = (name, _identity(work))
+        self._counts[key] = (work, self._counts.get(key, (work, 0))[1] + count * self.times)
 
     def weight_bytes(self, tensors: Iterable[Tensor]) -> int:
         """Bytes of `tensors` in the recipe's formats."""
@@ -108,6 +109,15 @@ class Builder:
             self.pointwise(f"{prefix}add_norm", values, 1 + added, 2, NORM_FLOPS + added, weight, count=fused)
         if layer.norms > fused:
             self.pointwise(f"{prefix}norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
+
+
+def _identity(work: Work) -> Any:
+    """What equal works share: themselves, or (works of arrays cannot be compared) being the same one."""
+    try:
+        hash(work)
+    except TypeError:
+        return id(work)
+    return work
 
 
 def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:

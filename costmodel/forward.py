@@ -7,6 +7,7 @@ from ..models.ffn import Dense, Experts, Projections
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Encoder, Layer, grouped
 from ..models.tensor import Tensor
+from .arith import some
 from .attention import (
     attention_ops,
     cross_attention_ops,
@@ -29,7 +30,7 @@ def ops(plan: Plan) -> tuple[Op, ...]:
     """Every operation of one step, equal ones counted together, in the order they first run."""
     b = Builder(plan)
     if plan.model.input_end:
-        if b.step.encoder_tokens and plan.model.encoder is not None:
+        if some(b.step.encoder_tokens) and plan.model.encoder is not None:
             _encoder(b, plan.model.encoder)
         _embedding(b)
     for layer, index, times in layer_groups(plan.model, b.recipe):
@@ -93,7 +94,7 @@ def _head(b: Builder) -> None:
     A final norm's FLOPs are not counted (the design's convention); its bytes are.
     """
     rows = b.step.logit_rows
-    if not rows:
+    if not some(rows):
         return
     outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
     if b.model.final_norm:
@@ -109,7 +110,7 @@ def _head(b: Builder) -> None:
 def _encoder(b: Builder, encoder: Encoder) -> None:
     """The encoder over its new positions: every pair visited, nothing cached."""
     tokens = b.step.encoder_tokens
-    sequences = [(s.count, s.encoder_new) for s in b.step.segments if s.encoder_new]
+    sequences = [(s.count, s.encoder_new) for s in b.step.segments if some(s.encoder_new)]
     decoder_hidden, b.hidden = b.hidden, encoder.hidden
     b.layer = 0
     if not encoder.stem:

@@ -106,7 +106,7 @@ class Attend:
     of eager attention, qk, softmax and pv, which write and read `new` x `context` scores.
     `row_bytes`: one key position of K and V over all KV heads as the kernel reads it; from the
     cache (`cached`) or from freshly computed activations. MLA absorbed: one KV head, qk_dim 576,
-    v_dim 512, V inside K. `weight_bytes`: learned attention sinks.
+    v_dim 512, V inside K. `weight_bytes`: learned attention sinks. `window`: keys a query may see, 0 for all.
     Source: FlashAttention-2, arXiv 2307.08691, section 3; seed ledger tables 9.1 and 9.2.
     """
 
@@ -124,6 +124,7 @@ class Attend:
     cached: bool = True
     weight_bytes: Number = 0
     activation_bytes: int = 2
+    window: Number = 0
 
     kind = "attend"
 
@@ -257,11 +258,15 @@ class Scan:
 @dataclass(frozen=True)
 class Collective:
     """`message_bytes` per rank through `world` ranks: all_reduce, all_gather, reduce_scatter,
-    all_to_all, or send to one neighbour. `wire_bytes` leave each rank (ring for reductions, gathers)."""
+    all_to_all, or send to one neighbour. `wire_bytes` leave each rank (ring for reductions, gathers).
+
+    `eager`: launched by the host each time, not replayed from a CUDA graph.
+    """
 
     name: str
     message_bytes: Number
     world: int
+    eager: bool = False
 
     kind = "collective"
 

@@ -42,6 +42,7 @@ ALIASES = {
     "rtx-5090": "rtx5090",
     "5090": "rtx5090",
     "6000-ada": "rtx6000-ada",
+    "b60": "arc-pro-b60",
     "orin": "jetson-agx-orin-64g",
     "agx-orin": "jetson-agx-orin-64g",
     "gb10": "gb10-dgx-spark",
@@ -70,6 +71,11 @@ def load_builtin(name: str) -> Gpu:
     """A built-in accelerator by its exact name."""
     text = (SHEETS / f"{name}.yaml").read_text(encoding="utf-8")
     return gpu_from_text(text, f"{name}.yaml", trusted=True)
+
+
+def is_known(name: str) -> bool:
+    """Whether `name` is a built-in sheet or an alias of one."""
+    return ALIASES.get(name, name) in gpu_names()
 
 
 def load_gpu(given: str) -> Gpu:

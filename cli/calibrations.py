@@ -1,0 +1,40 @@
+"""`--calibration auto|PATH|none`: which constants a command's expected times are computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..costmodel.transfer import Calibrated
+from ..hardware.calibration_sheet import all_shipped, load_calibration, shipped
+from ..hardware.catalogue import load_builtin, load_gpu
+from ..hardware.spec import Gpu
+
+Library = Callable[[Gpu], Iterable[Calibrated]]
+
+
+def library_of(option: str, gpu: Gpu | None = None) -> Library:
+    """Calibrations for a GPU: `auto` those that ship, `none` nothing, else a file (before those).
+
+    `gpu`: the sheet that a file's device is, where it is not a built-in name.
+    """
+    if option == "none":
+        return lambda _: ()
+    if option == "auto":
+        return _shipped_for
+    mine = load_calibration(option)
+    device = gpu if gpu is not None and gpu.name == mine.device else load_gpu(mine.device)
+    own = Calibrated(device, mine)
+    return lambda gpu: [own, *(one for one in _shipped_for(gpu) if one.gpu.name != device.name)]
+
+
+def _shipped_for(_: Gpu) -> list[Calibrated]:
+    return [Calibrated(load_builtin(name), one) for name, one in all_shipped().items()]
+
+
+def own_first(option: str, gpu: Gpu) -> tuple[list[Calibrated], Library]:
+    """The GPU's own calibration alone, and the whole library for what it does not cover."""
+    library = library_of(option, gpu)
+    if option != "auto":
+        return list(library(gpu)), library
+    one = shipped(gpu.name)
+    return ([Calibrated(gpu, one)] if one else list(library(gpu))), library

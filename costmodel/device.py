@@ -1,0 +1,54 @@
+"""What the time formulas need of a GPU: rates of its sheet, per SM where that is what a tile sees."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..hardware.spec import MIB, Gpu
+from .roofline import peak_flops, vector_peak
+
+ASSUMED_L2_MIB = 40
+ASSUMED_FLOPS_PER_CORE = 5e12
+"""For a sheet that names neither: the L2 of an A100, and cores as fast as one of its SMs or an H100's
+(2.9 and 7.5 TFLOP/s)."""
+
+
+class Device(NamedTuple):
+    """Rates in bytes and FLOPs per second; `link_bytes_per_s` one way; `cores` SMs or CUs.
+
+    `generation`: ampere, ada, hopper, blackwell (tcgen05, data centre) or blackwell-rtx, else "".
+    """
+
+    gpu: Gpu
+    bandwidth: float
+    cores: int
+    l2_bytes: float
+    link_bytes_per_s: float
+    vector_flops: float
+    generation: str
+
+    def peak(self, math: str) -> float:
+        """Dense FLOP/s of `math`, or of what the part computes it in where it has no such unit."""
+        return peak_flops(self.gpu, math)
+
+
+@lru_cache(maxsize=256)
+def device(gpu: Gpu) -> Device:
+    """The device of a sheet; what the sheet does not say is assumed, as the constants above state."""
+    peak = peak_flops(gpu, "bf16")
+    cores = gpu.compute.cores or max(1, round(peak / ASSUMED_FLOPS_PER_CORE))
+    l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
+    link = (gpu.link_gb_per_s or 64.0) / 2 * 1e9
+    return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, generation(gpu))
+
+
+def generation(gpu: Gpu) -> str:
+    """The family of tensor cores, which decides the shapes of tiles."""
+    words = gpu.architecture.lower().split()
+    if "blackwell" in words:
+        return "blackwell" if gpu.memory.type.startswith("HBM") else "blackwell-rtx"
+    for name in ("hopper", "ada", "ampere"):
+        if name in words:
+            return name
+    return ""

@@ -1,0 +1,76 @@
+"""Expected time of a work on a GPU with its calibration: which formula, which constants, how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..hardware.calibration import Key
+from ..hardware.spec import Gpu
+from .collective_time import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
+from .decode_time import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
+from .device import Device, device
+from .gemm_time import GEMM, gemm_forms, gemm_s
+from .pointwise_time import (
+    POINTWISE,
+    PROJECTION,
+    pointwise_s,
+    projection_s,
+    rows_floor_s,
+    rows_moved,
+)
+from .prefill_time import MLA_PREFILL, PREFILL, prefill_kernel_s, prefill_start
+from .roofline import floor_s
+from .time_family import Family, Params
+
+Forms = tuple[str, ...]
+
+
+def _moved(work: Any) -> Any:
+    return work.bytes.total
+
+
+def _wire(work: Any) -> Any:
+    return work.wire_bytes
+
+
+def _wire_floor_s(work: Any, gpu: Gpu) -> Any:
+    return wire_floor_s(work, device(gpu))
+
+
+class Times(NamedTuple):
+    """A family, its formula, and the floor and bytes of the works it is of.
+
+    `begin`: where a fit starts for a group, beside the family's own starts.
+    `table`: the name under which errors of like families are pooled. `shared`: a fit begins at, and is
+    pulled to, constants fitted over all groups of the same stack.
+    """
+
+    family: Family
+    table: str
+    seconds: Callable[[Any, Device, Params, Any], Any]
+    floor_s: Callable[[Any, Gpu], Any] = floor_s
+    moved_bytes: Callable[[Any], Any] = _moved
+    tried: Callable[[Any], Forms] | None = None
+    shared: bool = False
+    begin: Callable[[Key, Device], Params] | None = None
+
+    def forms(self, work: Any) -> Forms:
+        """The forms that a fit to such works tries."""
+        return self.tried(work) if self.tried else tuple(self.family.forms)
+
+
+TIMES: Mapping[str, Times] = {
+    "gemm": Times(GEMM, "gemm", gemm_s, tried=gemm_forms),
+    "prefill": Times(PREFILL, "prefill", prefill_kernel_s, begin=prefill_start),
+    "decode": Times(DECODE, "decode", decode_s),
+    "decode_xqa": Times(XQA, "decode", xqa_s),
+    "mla_prefill": Times(MLA_PREFILL, "mla", prefill_kernel_s, begin=prefill_start),
+    "mla_decode": Times(MLA_DECODE, "mla", mla_decode_s),
+    "pointwise": Times(POINTWISE, "pointwise", pointwise_s, rows_floor_s, rows_moved),
+    "head_projection": Times(PROJECTION, "pointwise", projection_s),
+    "collective": Times(RING, "collective", ring_s, _wire_floor_s, _wire, shared=True),
+    "collective_pcie": Times(PCIE, "collective", pcie_s, _wire_floor_s, _wire, shared=True),
+    "custom_all_reduce": Times(CUSTOM, "custom_all_reduce", custom_s, _wire_floor_s, _wire),
+    "custom_pcie": Times(CUSTOM_PCIE, "custom_all_reduce", pcie_s, _wire_floor_s, _wire),
+}

@@ -1,0 +1,308 @@
+"""Time of prefill attention: blocks of query rows against tiles of keys, causal blocks cut short.
+
+A CTA takes a block of query rows of one head (or of grouped heads packed together) through its key
+tiles; a tile costs its two products, partly hidden behind the exponentials. The blocks are spread
+over the SMs, the longest sets a bound; Q, K, V and O come on top, hardly overlapped. Kernels differ
+in their blocks and tiles: a `Layout` each.
+Source: FlashAttention-2 (2307.08691) and -3 (2407.08608) for blocks, tiles and packing; the layouts
+and terms were found on ../shared/measured/attention_prefill.csv and mla.csv.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..hardware.calibration import Key
+from .arith import Kit, kit, power_norm, some
+from .device import Device
+from .op import Attend, Bytes
+from .time_family import US, Family, Parameter, Params, forms
+
+WEAK = 0.01
+PREFILL = Family(
+    "prefill",
+    {
+        "launch_us": Parameter(6, 0.5, 400, 8, "launch, RoPE and cache kernels, epilogue", WEAK),
+        "mma_share": Parameter(
+            0.6, 0.05, 2, 0.6, "share of the dense peak (above 1: an fp8 cache computed in fp8)", WEAK
+        ),
+        "exp_cost": Parameter(0.5, 0.01, 6, 0.5, "softmax per score, in units of 1/16 clock of an SM", WEAK),
+        "wave_us": Parameter(0.5, 0.001, 30, 1.0, "prologue and epilogue of a wave of CTAs", WEAK),
+        "tail": Parameter(0.5, 0.01, 3, 1.0, "how much of an uneven end is waited for", WEAK),
+        "memory_share": Parameter(0.7, 0.1, 3, 0.8, "share of the memory rate of Q, K, V and O", WEAK),
+        "update_share": Parameter(0.7, 0.05, 8, 0.8, "the same of writing the cache", WEAK),
+        "off_path": Parameter(1, 0.2, 3, 1.0, "MMA share of head widths without a tuned kernel", WEAK),
+    },
+    forms(
+        blocks="launch_us mma_share exp_cost wave_us tail memory_share update_share off_path",
+    ),
+)
+MLA_PREFILL = PREFILL._replace(name="mla_prefill")
+
+MEMORY_NORM, SOFTMAX_NORM, L2_SHARPNESS = 1.2, 1.5, 4
+L2_BYTES_PER_CLOCK = 12
+EXP_PER_CLOCK = 16
+USUAL_CLOCK_GHZ = 1.5
+FALLBACK_SHARE = 0.09
+"""Share of the peak of TensorRT-LLM's fallback for vision heads of 72 on Blackwell."""
+QUANTISER_TOKEN_BYTES = 1536
+"""Floor per token of quantising Q and the cache beside FlashAttention-3."""
+LATENT_WIDTH = 576
+LATENT_VALUES = 512
+ALWAYS = 1.01
+FEWER = 0.75
+OLDER = ("ampere", "ada", "blackwell-rtx")
+ADA = ("ada", "blackwell-rtx")
+
+
+class Layout(NamedTuple):
+    """`rows` of a query block, `keys` of a tile, `width` of a head as padded; grouped heads are packed
+    where that leaves fewer than `pack` of the blocks; `off_path` 1 where the width has no tuned kernel,
+    `fallback` where it runs none at all; `skips`: whether tiles outside a window are skipped;
+    `rereads`: whether K and V are read again by each block."""
+
+    rows: Any = 128
+    keys: Any = 128
+    width: Any = 128
+    pack: float = 0.0
+    off_path: Any = 0
+    fallback: Any = 0
+    skips: bool = True
+    rereads: bool = False
+
+
+@dataclass(frozen=True)
+class PrefillKernel:
+    """What the measured kernels are: attention, the write of `appended` cache bytes, and `prepared`
+    bytes of quantising what goes in. Its floor is the attention's."""
+
+    attend: Attend
+    appended: Any = 0
+    prepared: Any = 0
+
+    kind = "attend"
+
+    @property
+    def math(self) -> str:
+        return self.attend.math
+
+    @property
+    def matmul_flops(self) -> Any:
+        return self.attend.matmul_flops
+
+    @property
+    def vector_flops(self) -> Any:
+        return self.attend.vector_flops
+
+    @property
+    def bytes(self) -> Bytes:
+        return self.attend.bytes
+
+
+def style_of(key: Key, device: Device, latent: bool) -> str:
+    """Which kernel runs, from the stack and the kernel's name as the measuring project gave them."""
+    kernel, stack = key.kernel, key.stack
+    if device.generation == "ampere" and stack.startswith("sglang") and not latent:
+        return "fa3"
+    if "triton" in kernel and not (latent and stack.startswith("vllm")):
+        return "triton"
+    if device.generation == "blackwell":
+        return "gen"
+    if stack.startswith("trtllm"):
+        return "trt"
+    if "flashinfer" in kernel and "trtllmprefill" not in kernel:
+        return "flashinfer"
+    if device.generation == "hopper":
+        return "fa3"
+    return "xpu" if device.gpu.vendor == "Intel" else "fa2"
+
+
+def prefill_start(key: Key, device: Device) -> dict[str, float]:
+    """Where a fit begins: Triton's products are slower, and some kernels start late or off their path."""
+    out = {}
+    if style_of(key, device, False) == "triton":
+        out["mma_share"] = 0.35
+    if key.kernel == "vllm_triton_mla":
+        out["launch_us"] = 250.0
+    if key.stack.startswith("trtllm") and key.dtype == "fp8" and device.generation in ADA:
+        out["off_path"] = 0.33
+    return out
+
+
+def layout_of(work: Attend, key: Key, device: Device, k: Kit) -> Layout:
+    """Blocks and tiles of the kernel that `key` names for heads of this shape."""
+    if not same_widths(work):
+        return _latent_layout(work, key, device)
+    style, width = style_of(key, device, False), work.qk_dim
+    encoder = key.kernel.startswith("encoder:")
+    narrow = work.math == "fp8" or key.kv == "fp8"
+    off = (width != 64) if encoder else (width > 128)
+    sixteen = 16 * k.ceil(width / 16)
+    if style == "triton":
+        return _triton_layout(work, key, device, encoder, off, k)
+    if style == "gen":
+        stuck = (width == 72) & key.stack.startswith("trtllm")
+        return Layout(256, 128, sixteen, off_path=off, fallback=stuck)
+    if style == "trt":
+        if device.generation == "hopper":
+            usual = k.where(width <= 128, 256, 128) if narrow else k.where(width <= 128, 128, 64)
+            keys = k.where(width <= 64, 256, usual)
+            return Layout(128, keys, sixteen, off_path=off)
+        if device.generation in OLDER:
+            padded = k.where(width > 160, 256, sixteen)
+            if work.math == "fp8" and device.generation in ADA:
+                return Layout(64, 64, k.most(padded, 128), off_path=width > 192)
+            return Layout(64, 64, padded, off_path=off)
+        return Layout(128, 128, sixteen, off_path=off)
+    padded = width
+    for size in (256, 192, 128, 96, 64):
+        padded = k.where(width <= size, size, padded)
+    if style == "flashinfer":
+        packed = work.new * work.heads / work.kv_heads
+        rows = k.where((packed > 64) & (width < 256), 128, k.where(packed > 16, 64, 16))
+        skips = not key.stack.startswith("sglang")
+        return Layout(rows, 64, padded, ALWAYS, off, skips=skips)
+    if style == "fa2":
+        if encoder:
+            return Layout(128, k.where(width <= 64, 128, 64), padded, off_path=off)
+        return Layout(64, k.where(width <= 64, 256, k.where(width <= 128, 128, 64)), padded, off_path=off)
+    if style == "fa3":
+        rows = k.where(width <= 96, 192, 128) if device.generation == "hopper" else 128
+        wide = k.where(width <= 128, 128, k.where(width <= 192, 112, 80))
+        if narrow:
+            wide = k.where(width <= 192, 160, 128)
+            wide = k.where(width <= 64, 160, k.where(width <= 96, 128, k.where(width <= 128, 192, wide)))
+        return Layout(rows, wide, padded, FEWER, off)
+    return Layout(128, 128, padded, FEWER, off, skips=style != "xpu")
+
+
+def _triton_layout(work: Attend, key: Key, device: Device, encoder: bool, off: Any, k: Kit) -> Layout:
+    """Triton pads heads to a power of two and walks the grid heads first: K and V are read again."""
+    width = work.qk_dim
+    padded = k.where(width == 192, 192, 2.0 ** k.ceil(k.log2(width)))
+    if encoder:
+        side = 64 if device.generation == "ada" else 128
+        return Layout(side, side, padded, off_path=width % 16 != 0, skips=False, rereads=True)
+    if key.stack.startswith("vllm"):
+        return Layout(16, 32, padded, ALWAYS, off, skips=False, rereads=True)
+    rows = k.where(width <= 256, 64, 32) if device.generation in ADA else 128
+    return Layout(rows, 64, padded, off_path=off, skips=False, rereads=True)
+
+
+def same_widths(work: Attend) -> bool:
+    """Whether K and V are equally wide; MLA's are not."""
+    return not some(work.qk_dim - work.v_dim)
+
+
+def _latent_layout(work: Attend, key: Key, device: Device) -> Layout:
+    """MLA: absorbed (one KV head) or expanded, as the work says; neither pads its heads."""
+    style = style_of(key, device, True)
+    width = (work.qk_dim + work.v_dim) / 2
+    if style == "fa3":
+        return Layout(64, 64, width, ALWAYS)
+    if style == "triton":
+        return Layout(32, 64, width, rereads=True, skips=False)
+    if style == "gen":
+        return Layout(256, 128, width)
+    if style == "trt" and device.generation in OLDER:
+        return Layout(64, 64, width)
+    return Layout(128, 64 if style == "fa2" else 128, width, ALWAYS if style == "flashinfer" else 0.0)
+
+
+def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) -> Any:
+    """Seconds of attention alone; `working_set` None: Q, K and V come from cold memory."""
+    k = kit(work.sequences, work.new, work.context, work.heads, work.qk_dim, *p.values())
+    key: Key = p.get("key", Key())
+    lay = layout_of(work, key, device, k)
+    tiles_s = _tiles_s(work, lay, device, p, key, k)
+    moved = work.sequences * work.context * work.row_bytes
+    if lay.rereads:
+        # The grid walks heads first: once K and V outgrow L2, every block reads them from memory again.
+        spilt = switched_on(moved / device.l2_bytes)
+        blocks = k.ceil(work.new / lay.rows)
+        moved = moved * (1 + (blocks - 1) * k.where(_causal(work), 0.5, 1.0) * spilt)
+    narrow = 1 if work.math == "fp8" else 2
+    moved = moved + work.sequences * work.new * work.heads * (narrow * work.qk_dim + 2 * work.v_dim)
+    memory_s = moved * _rate_s(device, working_set) / p["memory_share"]
+    return p["launch_us"] * US + power_norm(tiles_s, memory_s, MEMORY_NORM)
+
+
+def prefill_kernel_s(work: PrefillKernel, device: Device, p: Params, working_set: Any = None) -> Any:
+    """Seconds of attention with its cache write, as measured."""
+    update = (work.appended + work.prepared) * _rate_s(device, working_set) / p["update_share"]
+    return prefill_s(work.attend, device, p, working_set) + update
+
+
+def append_s(appended: Any, device: Device, p: Params) -> Any:
+    """Seconds of the cache write that goes with a prefill's attention, from cold memory."""
+    return appended * _rate_s(device, None) / p["update_share"]
+
+
+def switched_on(size: Any) -> Any:
+    grown = size**L2_SHARPNESS
+    return 1 - 1 / (1 + grown)
+
+
+def _rate_s(device: Device, working_set: Any) -> Any:
+    """Seconds per byte: memory's where the working set misses L2, L2's where it fits."""
+    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
+    inside = 1 / (device.cores * clock * L2_BYTES_PER_CLOCK)
+    outside = 1 / min(device.bandwidth, 1 / inside)
+    if working_set is None:
+        return outside
+    hit = 1 - 1 / (1 + (device.l2_bytes / working_set) ** L2_SHARPNESS)
+    return outside * (1 - hit) + inside * hit
+
+
+def _causal(work: Attend) -> Any:
+    return work.pairs < work.new * work.context
+
+
+def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: Kit) -> Any:
+    """The SMs' part: tiles over SMs, no less than the longest block, and a latency per wave."""
+    group = work.heads / work.kv_heads
+    together = k.ceil(work.new * group / lay.rows) * work.kv_heads
+    packs = together < lay.pack * k.ceil(work.new / lay.rows) * work.heads
+    rows = k.where(packs, lay.rows / group, lay.rows)
+    blocks = k.ceil(work.new / rows)
+    heads = k.where(packs, work.kv_heads, work.heads)
+    longest, total = _key_tiles(work, lay, rows, blocks, k)
+    ctas = work.sequences * heads * blocks
+    waves = k.ceil(ctas / device.cores)
+    average = work.sequences * heads * total / device.cores
+    # A causal schedule ends on blocks of all lengths; an even one on a part-filled wave.
+    uneven = k.where(_causal(work), 0.5 * longest, average * (waves * device.cores / ctas - 1))
+    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
+    flops = 4 * lay.rows * lay.keys * lay.width * device.cores / device.peak(work.math)
+    share = k.where(lay.off_path, p["mma_share"] * p["off_path"], p["mma_share"])
+    scores_s = p["exp_cost"] * lay.rows * lay.keys / (EXP_PER_CLOCK * clock)
+    tuned = power_norm(flops / share, scores_s, SOFTMAX_NORM)
+    tile_s = k.where(lay.fallback, flops / FALLBACK_SHARE, tuned)
+    wave_us = p["wave_us"]
+    if key.kernel.startswith("encoder:") and style_of(key, device, False) in ("triton", "fa3"):
+        wave_us = k.where(lay.off_path, wave_us / p["off_path"], wave_us)
+    return tile_s * k.most(longest, average + p["tail"] * uneven) + wave_us * US * waves
+
+
+EVERYTHING = 1e12
+
+
+def _key_tiles(work: Attend, lay: Layout, rows: Any, blocks: Any, k: Kit) -> tuple[Any, Any]:
+    """(tiles of the longest block, tiles of all blocks) of one sequence and head.
+
+    Causal block j of `rows` rows visits the tiles up to its own last row, at most a window's.
+    """
+    ratio, whole = rows / lay.keys, k.ceil(work.context / lay.keys)
+    past = work.context - work.new
+    window = EVERYTHING + 0 * work.new
+    if lay.skips:
+        window = k.where(work.window > 0, work.window, EVERYTHING)
+    full = k.least(whole, k.ceil((window + rows) / lay.keys))
+    inside = k.least(blocks - 1, k.most(0, k.floor((window - past) / rows)))
+    steps = inside * (inside + 1) / 2
+    growing = k.where(ratio >= 1, ratio * steps, k.most(inside, inside * (ratio * inside + 1) / 2))
+    growing = growing + inside * past / lay.keys
+    causal = k.least(growing, inside * full) + (blocks - inside) * full
+    masked = _causal(work)
+    return k.where(masked, full, whole), k.where(masked, causal, blocks * whole)

@@ -1,0 +1,164 @@
+"""Which constants a kernel is timed with: its own GPU's group, or the nearest sibling's.
+
+Every group of every calibration has a distance to what is wanted: how unlike the GPUs are (by
+generation, kind of memory and datasheet ratios) plus how unlike the kernels are (types, stack,
+kernel). The nearest wins. Constants are shares of datasheet rates, so they scale by themselves; the
+one exception is memory bandwidth, which few SMs cannot fill (`scaled`). What is not the GPU's own
+group says so, with a wider error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import log2
+from typing import Any, NamedTuple
+
+from ..hardware.calibration import Calibration, Group, Key
+from ..hardware.spec import Gpu
+from .device import Device, device, generation
+from .time_family import Family
+
+GENERATIONS = {"ampere": 0.0, "ada": 1.25, "hopper": 1.5, "blackwell-rtx": 2.5, "blackwell": 2.75}
+"""Where generations stand on one line; parts with HBM are nearer to each other than to the rest."""
+UNKNOWN_GENERATION = 2.0
+RATIO_WEIGHT = 0.2
+MEMORY_KIND = 1.5
+OTHER_STACK, OTHER_VERSION, OTHER_KERNEL, OTHER_KV, NOT_DEFAULT = 0.6, 0.1, 0.5, 0.4, 0.5
+OTHER_DTYPE = {
+    frozenset(("fp16", "bf16")): 0.05,
+    frozenset(("half", "bfloat16")): 0.05,
+    frozenset(("fp8", "fp8_block")): 1.0,
+    frozenset(("int8", "fp8")): 2.0,
+    frozenset(("sq", "fp8")): 1.5,
+    frozenset(("nvfp4", "fp8")): 2.0,
+    frozenset(("int4_wo", "int8_wo")): 1.0,
+    frozenset(("int8_wo", "bf16")): 2.0,
+    frozenset(("int4_wo", "bf16")): 2.5,
+}
+FAR = 6.0
+SAME_GPU_WIDER = 1.5
+SIBLING_WIDER = 1.5
+STRANGER_WIDER = 2.5
+"""How much wider an error is stated where the group is another of the same GPU, one of the same
+generation, or of none that resembles it; `abroad` is used instead where it was measured and is larger."""
+ASSUMED_ERROR = 0.5
+SM_SLACK = 1.2
+USUAL_SHARE = 0.82
+
+
+class Confidence(NamedTuple):
+    """`kind`: calibrated, transferred or assumed; `error` the median relative error to expect."""
+
+    kind: str
+    error: float
+    group: str = ""
+    gpu: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "calibrated":
+            return f"calibrated (median {self.error:.0%})"
+        if self.kind == "transferred":
+            return f"transferred (~{self.error:.0%}, from {self.gpu})"
+        return f"assumed (~{self.error:.0%})"
+
+
+class Choice(NamedTuple):
+    """Complete parameters of a family for one group, and how far to trust them."""
+
+    params: Mapping[str, Any]
+    confidence: Confidence
+
+
+class Calibrated(NamedTuple):
+    """A GPU that has a calibration, and the calibration."""
+
+    gpu: Gpu
+    calibration: Calibration
+
+
+def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated]) -> Choice:
+    """Constants for `wanted` on `gpu`; empty fields of `wanted` mean the default of the calibration.
+
+    With nothing in `library` that resembles it, the family's assumed constants.
+    """
+    ranked = [
+        (gpu_distance(gpu, one.gpu) + key_distance(wanted, group), one, group)
+        for one in library
+        for group in one.calibration.groups(family.name)
+    ]
+    best = min(ranked, key=lambda each: each[0], default=None)
+    if best is None or best[0] >= FAR:
+        return Choice({**family.complete({}), "key": wanted}, Confidence("assumed", ASSUMED_ERROR))
+    _, source, group = best
+    params = {**family.complete(dict(group.params)), "key": group.key}
+    if source.gpu.name == gpu.name and fits(wanted, group):
+        return Choice(params, Confidence("calibrated", group.error.median, str(group.key), gpu.name))
+    if source.gpu.name == gpu.name:
+        error = group.error.median * SAME_GPU_WIDER
+    else:
+        if family.name == "gemm":
+            params = scaled(params, device(source.gpu), device(gpu))
+        same = generation(gpu) == generation(source.gpu) != ""
+        error = group.error.median * (SIBLING_WIDER if same else STRANGER_WIDER)
+        error = max(error, group.abroad.median if group.abroad else 0.0)
+    return Choice(params, Confidence("transferred", error, str(group.key), source.gpu.name))
+
+
+def fits(wanted: Key, group: Group) -> bool:
+    """Whether a group is what was asked for: every field that was named agrees."""
+    pairs = zip(wanted, group.key, strict=True)
+    return all(not want or want == have or same_type(want, have) for want, have in pairs)
+
+
+def same_type(a: object, b: object) -> bool:
+    return OTHER_DTYPE.get(frozenset((str(a), str(b))), FAR) < 0.1
+
+
+def gpu_distance(a: Gpu, b: Gpu) -> float:
+    """0 for the same GPU; grows with generations apart, another kind of memory, and datasheet ratios."""
+    if a.name == b.name:
+        return 0.0
+    one, other = device(a), device(b)
+    apart = UNKNOWN_GENERATION
+    if one.generation and other.generation:
+        apart = abs(GENERATIONS[one.generation] - GENERATIONS[other.generation])
+    kinds = {gpu.memory.type.startswith("HBM") for gpu in (a, b)}
+    ratios = abs(log2(one.bandwidth / other.bandwidth)) + abs(log2(one.peak("bf16") / other.peak("bf16")))
+    return apart + (MEMORY_KIND if len(kinds) > 1 else 0.0) + RATIO_WEIGHT * (ratios + 0.01)
+
+
+def key_distance(wanted: Key, group: Group) -> float:
+    """0 for the same group of kernels; what is not named costs nothing, but the default goes first."""
+    have, total = group.key, 0.0
+    if wanted.dtype and wanted.dtype != have.dtype:
+        total += OTHER_DTYPE.get(frozenset((wanted.dtype, have.dtype)), FAR)
+    if wanted.op and wanted.op != have.op:
+        total += FAR
+    if wanted.world and wanted.world != have.world:
+        total += 0.3 * abs(log2(wanted.world / have.world)) if have.world else 0.2
+    if wanted.kv and wanted.kv != have.kv:
+        total += OTHER_KV
+    if not wanted.stack:
+        return total + (0.0 if group.default else NOT_DEFAULT)
+    if wanted.stack != have.stack:
+        family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
+        total += OTHER_VERSION if family else OTHER_STACK + (0.0 if group.default else OTHER_VERSION)
+    if wanted.kernel != have.kernel:
+        total += OTHER_KERNEL
+    return total
+
+
+def scaled(params: Mapping[str, Any], source: Device, target: Device) -> dict[str, Any]:
+    """Constants of `source` for `target`: memory bandwidth is also bounded by how much an SM can ask for.
+
+    Each SM keeps so many bytes in flight (Little's law), so a part with few SMs for its memory does
+    not reach the share that its sibling does, and the other way round.
+    """
+    out = dict(params)
+    share = out.get("memory_share")
+    if share is not None:
+        ratio = (source.bandwidth / source.cores) / (target.bandwidth / target.cores)
+        if ratio > 1:
+            share = max(share, min(share * ratio, USUAL_SHARE))
+        out["memory_share"] = share * min(1.0, ratio * SM_SLACK)
+    return out

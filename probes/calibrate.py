@@ -1,0 +1,187 @@
+"""A calibration from measured times: fitted group by group, its error from shapes kept out of each fit.
+
+Protocol: the rows of a group are split into five folds by whole shape families (`fit.fold_of`); each
+fold is predicted with constants fitted to the other four, the form chosen on those alone. The
+constants kept are fitted to all rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..costmodel.device import device, generation
+from ..costmodel.kernel_time import TIMES
+from ..costmodel.transfer import Calibrated, choose
+from ..hardware.calibration import FAMILIES, Calibration, Group, Key
+from ..hardware.spec import Gpu
+from .fit import FOLDS, Fitted, fit, fold_of, spread
+from .measured import Batch
+from .validate import predict
+
+FEWEST_ROWS = 8
+"""A group of fewer rows than parameters says nothing about them."""
+STACK_ORDER = ("vllm", "sglang", "trtllm")
+"""Whose group is a type's default where several were measured: the engine most people run first."""
+
+
+class Cross(NamedTuple):
+    """One group: constants fitted to all rows, and every row as predicted from the other folds."""
+
+    batch: Batch
+    fitted: Fitted
+    predicted_s: Any
+
+
+def cross_fit(batch: Batch, others: Sequence[Batch] = ()) -> Cross:
+    """Fit one group, and predict each of its folds from the others.
+
+    `others`: groups of the same stack whose rows say where the fit begins (families that share).
+    """
+    times, folds = TIMES[batch.family], folds_of(batch)
+    whole = _fit(batch, others, np.full(folds.shape, True))
+    predicted = np.full(batch.time_s.shape, np.nan)
+    for fold in range(FOLDS):
+        held = folds == fold
+        if held.any():
+            kept = ~held if (~held).sum() >= FEWEST_ROWS or others else held
+            part = _fit(batch, others, kept)
+            predicted[held] = predict(batch, times.family.complete(part.params))[held]
+    return Cross(batch, whole, predicted)
+
+
+def _fit(batch: Batch, others: Sequence[Batch], kept: Any) -> Fitted:
+    """Constants from the `kept` rows, pulled to what the whole stack shows where the family shares."""
+    times, forms = TIMES[batch.family], TIMES[batch.family].forms(batch.work)
+
+    def seconds(params: Any) -> Any:
+        return predict(batch, params)
+
+    start: dict[str, float] = dict(times.begin(batch.key, device(batch.gpu))) if times.begin else {}
+    if others:
+        every = [batch, *others]
+        sizes = [len(each.time_s) for each in others]
+        keep = np.concatenate([kept, np.full(sum(sizes), True)])
+
+        def pooled(params: Any) -> Any:
+            return np.concatenate([predict(each, params) for each in every], axis=-1)
+
+        time_s = np.concatenate([each.time_s for each in every])
+        start = fit(times.family, pooled, time_s, forms, keep).params
+        if not kept.any():
+            return Fitted(forms[0], start, 0.0)
+    return fit(times.family, seconds, batch.time_s, forms, kept, start)
+
+
+def folds_of(batch: Batch) -> Any:
+    """The fold of every row; where all shapes are of one family, rows are spread by turns."""
+    names = {name: fold_of(str(name)) for name in set(batch.shape)}
+    if len(set(names.values())) == 1:
+        return np.arange(len(batch.time_s)) % FOLDS
+    return np.array([names[name] for name in batch.shape])
+
+
+def cross_fit_all(groups: Iterable[Batch], workers: int | None = None) -> list[Cross]:
+    """Every group with rows enough, in parallel; the result does not depend on how many workers."""
+    wanted = [batch for batch in groups if len(batch.time_s) >= FEWEST_ROWS]
+    beside = [_same_stack(batch, wanted) if TIMES[batch.family].shared else [] for batch in wanted]
+    workers = workers or os.cpu_count() or 1
+    if workers == 1 or len(wanted) < 2:
+        return [cross_fit(batch, others) for batch, others in zip(wanted, beside, strict=True)]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(cross_fit, wanted, beside))
+
+
+def _same_stack(batch: Batch, groups: Iterable[Batch]) -> list[Batch]:
+    """Other groups of the same family, GPU and stack."""
+    same = (batch.family, batch.gpu.name, batch.key.stack)
+    return [b for b in groups if b is not batch and (b.family, b.gpu.name, b.key.stack) == same]
+
+
+def calibrations(
+    crosses: Sequence[Cross], source: str, date: str, software: str = "", conditions: str = ""
+) -> dict[str, Calibrated]:
+    """One calibration a GPU, with default groups and with errors at home and abroad."""
+    plain = _assemble(crosses, {}, source, date, software, conditions)
+    return _assemble(crosses, abroad(crosses, plain), source, date, software, conditions)
+
+
+Where = tuple[str, str, Key]
+
+
+def _assemble(
+    crosses: Sequence[Cross],
+    away: Mapping[Where, Any],
+    source: str,
+    date: str,
+    software: str,
+    conditions: str,
+) -> dict[str, Calibrated]:
+    gpus = {cross.batch.gpu.name: cross.batch.gpu for cross in crosses}
+    out = {}
+    for name, gpu in sorted(gpus.items()):
+        families = {}
+        for family in FAMILIES:
+            own = [c for c in crosses if c.batch.gpu.name == name and c.batch.family == family]
+            if own:
+                defaults = default_keys([c.batch.key for c in own])
+                families[family] = tuple(_group(c, away, c.batch.key in defaults) for c in own)
+        made = Calibration(name, source, date, software, conditions, families=families)
+        out[name] = Calibrated(gpu, made)
+    return out
+
+
+def _group(cross: Cross, away: Mapping[Where, Any], default: bool) -> Group:
+    batch, fitted = cross.batch, cross.fitted
+    where = (batch.family, batch.gpu.name, batch.key)
+    params = tuple((name, value) for name, value in fitted.params.items())
+    error = spread(cross.predicted_s, batch.time_s)
+    return Group(batch.key, fitted.form, params, len(batch.time_s), error, away.get(where), default)
+
+
+def default_keys(keys: Iterable[Key]) -> set[Key]:
+    """The group that stands for each (op, types, ranks): by the order of stacks, then by name."""
+    alike: dict[Any, list[Key]] = defaultdict(list)
+    for key in keys:
+        alike[(key.op, key.dtype, key.kv, key.world)].append(key)
+
+    def rank(key: Key) -> tuple[int, Key]:
+        family = key.stack.split("-")[0]
+        return (STACK_ORDER.index(family) if family in STACK_ORDER else len(STACK_ORDER), key)
+
+    return {min(same, key=rank) for same in alike.values()}
+
+
+def abroad(crosses: Sequence[Cross], library: Mapping[str, Calibrated]) -> dict[Where, Any]:
+    """What each group's constants did on the rows of siblings, of its own generation, that borrow them.
+
+    A sibling's group is predicted with the library less the sibling's own calibration; the error goes
+    to the group that was borrowed.
+    """
+    pooled: dict[Where, list[Any]] = defaultdict(list)
+    for cross, choice in leave_gpu_out(crosses, library):
+        if generation(cross.batch.gpu) != generation(library[choice.confidence.gpu].gpu):
+            continue
+        lender = next(
+            group.key
+            for group in library[choice.confidence.gpu].calibration.groups(cross.batch.family)
+            if str(group.key) == choice.confidence.group
+        )
+        ratio = predict(cross.batch, choice.params) / cross.batch.time_s
+        pooled[(cross.batch.family, choice.confidence.gpu, lender)].append(ratio)
+    return {where: spread(np.concatenate(ratios), 1.0) for where, ratios in pooled.items()}
+
+
+def leave_gpu_out(crosses: Sequence[Cross], library: Mapping[str, Calibrated]) -> Iterable[tuple[Cross, Any]]:
+    """Every group with the constants that the transfer rule gives its GPU once it has none of its own."""
+    for cross in crosses:
+        gpu: Gpu = cross.batch.gpu
+        rest = [one for name, one in library.items() if name != gpu.name]
+        choice = choose(TIMES[cross.batch.family].family, cross.batch.key, gpu, rest)
+        if choice.confidence.kind == "transferred":
+            yield cross, choice

@@ -1,0 +1,130 @@
+"""Files of measured kernel times: which family a row is of, the work it ran, and what is left out.
+
+Columns are those of ../shared/measured/ (its PROVENANCE.md): `gpu, framework, time_us` and a shape.
+Rows of one GPU and group make one `Batch`, whose work holds arrays, so that a file of any length is
+predicted group by group, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from .. import InputError
+from ..costmodel.device import device
+from ..hardware.calibration import Key
+from ..hardware.catalogue import is_known, load_gpu
+from ..hardware.spec import Gpu
+from .measured_rows import READERS, Reader, Rows
+
+CHUNK_ROWS = 50_000
+BOX_WORDS = ("sxm", "server", "dgx", "pairwise", "nvlink")
+"""What a file may add to a GPU's name: the form factor, or the box it stood in."""
+
+
+class Batch(NamedTuple):
+    """Rows of one GPU and group.
+
+    `work` holds arrays; `time_s` is what was measured, `working_set` the bytes that the benchmark
+    touched again and again (None: cold), `shape` the family of shapes a row belongs to (for
+    cross-validation) and `line` its line in the file.
+    """
+
+    family: str
+    gpu: Gpu
+    key: Key
+    work: Any
+    working_set: Any
+    time_s: Any
+    shape: Any
+    line: Any
+
+
+def batches(
+    path: str, excluded: Counter[str], gpu: Gpu | None = None, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[Batch]:
+    """Every usable row of `path`, in batches; the others are counted in `excluded` by reason.
+
+    `gpu`: what the rows ran on, in place of what they say.
+
+    Raises InputError for a file that is not one of measured kernel times.
+    """
+    first = 2
+    try:
+        with pd.read_csv(path, chunksize=chunk_rows, keep_default_na=False, low_memory=False) as chunks:
+            for chunk in chunks:
+                reader = reader_of(path, list(chunk.columns))
+                chunk = chunk.assign(line=np.arange(first, first + len(chunk)))
+                first += len(chunk)
+                yield from _of_chunk(chunk, reader, excluded, gpu)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a CSV file: {str(error).splitlines()[0]}") from None
+
+
+def reader_of(path: str, columns: list[str]) -> Reader:
+    """The kind of rows that these columns are."""
+    for reader in READERS:
+        if set(reader.columns) <= set(columns):
+            return reader
+    kinds = "; ".join(f"{one.name}: {', '.join(one.columns)}" for one in READERS)
+    raise InputError(f"{path}: the columns are of no known kind of kernel times. Known: {kinds}")
+
+
+def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | None) -> Iterator[Batch]:
+    time_us = pd.to_numeric(chunk["time_us"], errors="coerce").to_numpy(dtype=float)
+    usable = np.isfinite(time_us) & (time_us > 0)
+    for column in reader.numbers:
+        values = pd.to_numeric(chunk[column], errors="coerce")
+        chunk[column] = values.astype(float)
+        usable &= np.isfinite(values.to_numpy(dtype=float)) & (values.to_numpy(dtype=float) >= 0)
+    if len(bad := np.flatnonzero(~usable)):
+        excluded["a time or a size that is not a positive number"] += len(bad)
+    chunk = chunk.assign(time_s=time_us * 1e-6)[usable]
+    for names, rows in chunk.groupby(["gpu", *reader.group], sort=True):
+        named = dict(zip(["gpu", *reader.group], names, strict=True))
+        gpu = given or gpu_of(str(named["gpu"]))
+        if gpu is None:
+            excluded[f"no sheet for the GPU '{named['gpu']}'"] += len(rows)
+            continue
+        reason = reader.refuse(named)
+        if reason:
+            excluded[reason] += len(rows)
+            continue
+        columns: Rows = {name: rows[name].to_numpy() for name in (*reader.numbers, *reader.texts)}
+        for part in reader.read(named, columns, device(gpu)):
+            keep = part.keep
+            yield Batch(
+                part.family,
+                gpu,
+                part.key,
+                part.work,
+                part.working_set,
+                rows["time_s"].to_numpy()[keep],
+                part.shape,
+                rows["line"].to_numpy()[keep],
+            )
+
+
+_GPUS: dict[str, Gpu | None] = {}
+
+
+def gpu_of(name: str) -> Gpu | None:
+    """The GPU that a file calls `name`, box words left off; None where no sheet is of it."""
+    if name not in _GPUS:
+        _GPUS[name] = _find_gpu(name)
+    return _GPUS[name]
+
+
+def _find_gpu(name: str) -> Gpu | None:
+    parts = [word for word in name.lower().replace("-", "_").split("_") if word]
+    plain = [word for word in parts if word not in BOX_WORDS]
+    for tried in ("-".join(parts), "-".join(plain)):
+        if is_known(tried):
+            return load_gpu(tried)
+    return None
