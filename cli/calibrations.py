@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 
+from ..costmodel.expected import Clock
 from ..costmodel.transfer import Calibrated
 from ..hardware.calibration_sheet import all_shipped, load_calibration, shipped
 from ..hardware.catalogue import load_builtin, load_gpu
@@ -29,6 +31,14 @@ def library_of(option: str, gpu: Gpu | None = None) -> Library:
 
 def _shipped_for(_: Gpu) -> list[Calibrated]:
     return [Calibrated(load_builtin(name), one) for name, one in all_shipped().items()]
+
+
+@cache
+def clock_of(option: str, gpu: Gpu) -> Clock | None:
+    """Expected times on `gpu` by `--calibration`; None where it is `none`."""
+    if option == "none":
+        return None
+    return Clock(gpu, *own_first(option, gpu))
 
 
 def own_first(option: str, gpu: Gpu) -> tuple[list[Calibrated], Library]:

@@ -33,6 +33,7 @@ from .step_options import (
     RIDGES,
     Phase,
     StepOptions,
+    confidence_note,
     op_as_json,
     op_table,
     phases,
@@ -54,7 +55,9 @@ CONVENTIONS = {
     "bit, also where the matrix units compute in 8 or 4",
     "bound_s": "max(matmul FLOPs / peak, compulsory bytes / bandwidth) of the whole step",
     "floor_s": "sum over kernels of max(matmul / peak, vector / fp32 peak, bytes / bandwidth)",
-    "expected_s": "null until a kernel-time model is there: nothing is made up",
+    "expected_s": "the kernel-time model with the calibration of the GPU, all from cold memory: never below "
+    "the floor; null with --calibration none",
+    "confidence": "calibrated, transferred or assumed, and the median relative error to expect",
     "verdict": "memory-bound below 0.75 x the textbook ridge, compute-bound above 1.25 x the datasheet ridge",
     "scan": "recurrences are counted token by token, on vector units",
 }
@@ -83,6 +86,7 @@ def ops(
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
     engine: o.Engine = None,
+    calibration: o.CalibrationOption = "auto",
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -109,7 +113,7 @@ def ops(
     choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
     how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
     ).checked()
     if accounting == "textbook":
         _check_textbook(how, weights, kv_format)
@@ -163,14 +167,14 @@ def _check_textbook(how: StepOptions, weights: str | None, kv_format: str | None
 def _kernel(
     model: Model, gpu: Gpu, seq: int, batch: int, built: list[Phase], lead: str, point: dict[str, Any]
 ) -> Report:
-    point["ops"] = [op_as_json(op, gpu) for phase in built for op in phase.ops]
+    point["ops"] = [op_as_json(op, gpu, time) for phase in built for op, time in phase.rows()]
     point["totals"] = {phase.plan.step.phase: totals_as_json(phase, gpu) for phase in built}
     answer = []
     for phase in built:
         what = "prefill" if phase.plan.step.phase == "prefill" else "one decode step"
         total = totals(phase.ops)
         answer.append(
-            f"{what}: floor {seconds(step_floor_s(phase.ops, gpu))}, "
+            f"{what}: {_expected(phase)}floor {seconds(step_floor_s(phase.ops, gpu))}, "
             f"bound {seconds(bound_s(phase.plan, phase.ops, gpu))} "
             f"({si(total.matmul_flops + total.vector_flops, 'FLOP')}, {si(total.bytes, 'B')})"
         )
@@ -178,16 +182,24 @@ def _kernel(
     answer[0] = f"{title}: {answer[0]}"
     tables = [op_table(phase, gpu) for phase in built]
     notes = limit_notes([(model, seq)]) + inferred_notes(model) + step_notes(built, gpu, lead)
-    notes.append("floors are datasheet bests; expected times need a calibration, which is not there yet")
+    notes += confidence_note(built)
     records = [_flat(entry, point["inputs"]) for entry in point["ops"]]
     return Report({}, answer, tables, notes, records=records)
+
+
+def _expected(phase: Phase) -> str:
+    if phase.total is None:
+        return ""
+    return f"expected {seconds(phase.total.seconds)} {phase.total.confidence}, "
 
 
 def _flat(entry: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     """An op as one CSV row: classes of bytes become columns."""
     out = {"model": inputs["model"], "gpu": inputs["gpu"], "seq": inputs["seq"], "batch": inputs["batch"]}
     for key, value in entry.items():
-        if isinstance(value, dict):
+        if key == "confidence":
+            out[key] = value["text"] if value else None
+        elif isinstance(value, dict):
             out |= {f"{name}_bytes": part for name, part in value.items()}
         else:
             out[key] = value
@@ -221,6 +233,7 @@ def _textbook(
             "bytes_by_class": None,
             "floor_s": None,
             "expected_s": None,
+            "confidence": None,
         }
         for name, rows in tables
         for row in rows
@@ -263,8 +276,10 @@ def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
         "bytes",
         "bound",
         "floor",
+        "expected",
+        "±",
     )
-    table = Table(columns, "<<>><<<>>>>")
+    table = Table(columns, "<<>><<<>>>>>>")
     records: list[dict[str, Any]] = []
     for point in points:
         got = point["inputs"]
@@ -282,6 +297,8 @@ def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
                     si(total["bytes"], "B"),
                     seconds(total["bound_s"]),
                     seconds(total["floor_s"]),
+                    seconds(total["expected_s"]),
+                    f"{total['confidence']['error']:.0%}" if total["confidence"] else "-",
                 )
             )
             flat = {k: v for k, v in total.items() if not isinstance(v, dict)}
@@ -291,7 +308,7 @@ def _sweep(points: list[dict[str, Any]], reports: list[Report]) -> Report:
     table, same = without_constant(table, columns[:7])
     # What holds of several points is said once; fits and substitutions stand with their own point.
     notes = same + list(dict.fromkeys(note for report in reports for note in report.notes))
-    answer = [f"{plural(len(points), 'point')}, floors and bounds"]
+    answer = [f"{plural(len(points), 'point')}: bounds, floors and expected times"]
     if len(notes) > MAX_NOTES:
         notes[MAX_NOTES:] = [f"and {len(notes) - MAX_NOTES} more; ask for one point to see its own"]
     return Report({}, answer, [table], notes, records=records)

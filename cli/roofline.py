@@ -40,7 +40,9 @@ from .step_options import (
     RIDGES,
     Phase,
     StepOptions,
+    confidence_note,
     dtype_of,
+    expected_cells,
     named,
     op_as_json,
     phases,
@@ -84,6 +86,7 @@ def roofline(
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
     engine: o.Engine = None,
+    calibration: o.CalibrationOption = "auto",
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -111,7 +114,7 @@ def roofline(
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
     how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine
+        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
     ).checked()
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
@@ -189,7 +192,7 @@ def _point(gpu: Gpu, dtype: str, built: list[Phase], lead: str) -> dict[str, Any
             "datasheet": both.datasheet,
             "calibrated": None,
         },
-        "ops": [op_as_json(op, gpu) for phase in built for op in phase.ops],
+        "ops": [op_as_json(op, gpu, time) for phase in built for op, time in phase.rows()],
         "measured": [],
     }
 
@@ -235,16 +238,20 @@ def _report(
         longest = built[0].plan.step.segments[0].context
         # The first line of the answer is the leading ridge already.
         notes += limit_notes([(model, longest)]) + step_notes(built, gpu, lead)[1:]
+        notes += confidence_note(built)
     records: list[dict[str, Any]] = [point["inputs"] | _without_dicts(entry) for entry in point["ops"]]
     if not records:
         records = [_flat(point)]
     return Report({}, answer, tables, notes, picture, records)
 
 
+PLACED_COLUMNS = ("op", "FLOP/byte", "attainable", "verdict", "floor", "expected", "±")
+
+
 def _placed(phase: Phase, gpu: Gpu) -> Table:
     """Where each operation of a step stands under the roof of its own units."""
-    table = Table(("op", "FLOP/byte", "attainable", "verdict", "floor"), "<>><>", title=phase.plan.step.phase)
-    for op in phase.ops:
+    table = Table(PLACED_COLUMNS, "<>><>>>", title=phase.plan.step.phase)
+    for op, expected in phase.rows():
         rate = attainable_flops(op, gpu)
         table.rows.append(
             (
@@ -253,6 +260,7 @@ def _placed(phase: Phase, gpu: Gpu) -> Table:
                 si(rate, "FLOP/s") if rate else "-",
                 op_verdict(op, gpu),
                 seconds(op.count * floor_s(op.work, gpu)),
+                *expected_cells(expected),
             )
         )
     return table

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..costmodel.expected import Clock, Expected
 from ..costmodel.forward import ops as build_ops
 from ..costmodel.kv import cache_bill
 from ..costmodel.op import Bytes, Op
@@ -25,6 +27,7 @@ from ..costmodel.weights import weight_bill
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.spec import Model
+from .calibrations import clock_of
 from .inputs import choice, encoder_positions, kv_formats
 from .output.report import Table
 from .text import number, plural, seconds, si, size
@@ -46,6 +49,7 @@ class StepOptions(NamedTuple):
     skew: float = 0.0
     encoder_seq: str | None = None
     engine: str | None = None
+    calibration: str = "auto"
 
     def echo(self) -> dict[str, Any]:
         """As the JSON repeats it; encoder positions are resolved point by point."""
@@ -62,10 +66,16 @@ class StepOptions(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """One step of a point, priced."""
+    """One step of a point, priced: `times` are the expected ones, all launches of an op together (none
+    with `--calibration none`)."""
 
     plan: Plan
     ops: tuple[Op, ...]
+    times: tuple[Expected | None, ...]
+    total: Expected | None
+
+    def rows(self) -> Iterator[tuple[Op, Expected | None]]:
+        return zip(self.ops, self.times, strict=True)
 
 
 def phases(
@@ -88,11 +98,17 @@ def phases(
         full_attention=how.full_attention,
         skew=how.skew,
     )
-    plans = [Plan(model, step, run, gpu) for step in steps]
-    return [Phase(plan, build_ops(plan)) for plan in plans]
+    return [_priced(Plan(model, step, run, gpu), clock_of(how.calibration, gpu)) for step in steps]
 
 
-def op_as_json(op: Op, gpu: Gpu) -> dict[str, Any]:
+def _priced(plan: Plan, clock: Clock | None) -> Phase:
+    ops = build_ops(plan)
+    if clock is None:
+        return Phase(plan, ops, (None,) * len(ops), None)
+    return Phase(plan, ops, tuple(clock.each(ops)), clock.total(ops))
+
+
+def op_as_json(op: Op, gpu: Gpu, expected: Expected | None) -> dict[str, Any]:
     moved = op.bytes
     return {
         "phase": op.phase,
@@ -106,7 +122,17 @@ def op_as_json(op: Op, gpu: Gpu) -> dict[str, Any]:
         "intensity": intensity(op),
         "verdict": op_verdict(op, gpu),
         "floor_s": op.count * floor_s(op.work, gpu),
-        "expected_s": None,
+        **expected_as_json(expected),
+    }
+
+
+def expected_as_json(expected: Expected | None) -> dict[str, Any]:
+    """Seconds and how far to trust them: the kind, the median error to expect, whose constants."""
+    if expected is None:
+        return {"expected_s": None, "confidence": None}
+    return {
+        "expected_s": expected.seconds,
+        "confidence": {**expected.confidence._asdict(), "text": str(expected.confidence)},
     }
 
 
@@ -119,7 +145,7 @@ def totals_as_json(phase: Phase, gpu: Gpu) -> dict[str, Any]:
         "bytes_by_class": {name: getattr(total, name) for name in Bytes._fields},
         "bound_s": bound_s(phase.plan, phase.ops, gpu),
         "floor_s": step_floor_s(phase.ops, gpu),
-        "expected_s": None,
+        **expected_as_json(phase.total),
     }
 
 
@@ -194,8 +220,8 @@ def named(op: Op) -> str:
 
 def op_table(phase: Phase, gpu: Gpu) -> Table:
     """A line an operation, all its launches together."""
-    table = Table(OP_COLUMNS, "<>>><>", title=phase.plan.step.phase)
-    for op in phase.ops:
+    table = Table(OP_COLUMNS, "<>>><>>>", title=phase.plan.step.phase)
+    for op, expected in phase.rows():
         flops = op.matmul_flops + op.vector_flops
         table.rows.append(
             (
@@ -205,12 +231,39 @@ def op_table(phase: Phase, gpu: Gpu) -> Table:
                 number(intensity(op)),
                 op_verdict(op, gpu),
                 seconds(op.count * floor_s(op.work, gpu)),
+                *expected_cells(expected),
             )
         )
     return table
 
 
-OP_COLUMNS = ("op", "FLOPs", "bytes", "FLOP/byte", "verdict", "floor")
+OP_COLUMNS = ("op", "FLOPs", "bytes", "FLOP/byte", "verdict", "floor", "expected", "±")
+
+
+def expected_cells(expected: Expected | None) -> tuple[str, str]:
+    """An expected time and its median error: `t` after the error of transferred constants, `a` assumed."""
+    if expected is None:
+        return "-", "-"
+    error = f"{expected.confidence.error:.0%}"
+    return seconds(expected.seconds), error + CONFIDENCE_LETTERS[expected.confidence.kind]
+
+
+CONFIDENCE_LETTERS = {"calibrated": "", "transferred": " t", "assumed": " a"}
+
+
+def confidence_note(built: list[Phase]) -> list[str]:
+    """What the expected times rest on, and what the letters of the last column mean."""
+    totals_ = [phase.total for phase in built if phase.total]
+    if not totals_:
+        return ["no calibration asked for: floors only"]
+    seen = {each.confidence.kind for phase in built for each in phase.times if each}
+    said = [f"{phase.plan.step.phase} {phase.total.confidence}" for phase in built if phase.total]
+    notes = [f"expected times: {', '.join(said)}; ± is the median error of like kernels kept out of the fit"]
+    if "transferred" in seen:
+        notes.append("t: constants of another group or GPU by the transfer rule")
+    if "assumed" in seen:
+        notes.append("a: no measured kernel is like it; assumed constants")
+    return notes
 
 
 def ridge_line(point: Ridge, lead: str) -> str:

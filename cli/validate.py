@@ -152,8 +152,8 @@ COLUMNS = ("rows", "floor mean", "median", "p90", "bias", "expected mean", "medi
 
 
 def _cells(figures: dict[str, Any]) -> tuple[str, ...]:
-    keys = ("floor_mape", "floor_median_ape", "floor_p90_ape", "floor_bias")
-    keys += ("mape", "median_ape", "p90_ape", "bias")
+    names = ("mape", "median_ape", "p90_ape", "bias")
+    keys = [*(f"floor_{name}" for name in names), *names]
     shares = tuple(_share(figures[key], "bias" in key) for key in keys)
     return (count(figures["rows"]), *shares, figures["grade"])
 

@@ -36,7 +36,7 @@ SCALARS = Kit(math.ceil, math.floor, min, max, _pick, math.exp, math.log2)
 
 def kit(*values: Any) -> Kit:
     """The operations for `values`: numpy's where one of them is an array, Python's otherwise."""
-    if any(hasattr(value, "dtype") for value in values):
+    if any(hasattr(value, "ndim") for value in values):
         np: Any = sys.modules["numpy"]
         return Kit(np.ceil, np.floor, np.minimum, np.maximum, np.where, np.exp, np.log2)
     return SCALARS
@@ -44,7 +44,7 @@ def kit(*values: Any) -> Kit:
 
 def some(value: Any) -> bool:
     """Whether `value`, or any element of it, is not zero."""
-    return bool(value.any()) if hasattr(value, "dtype") else bool(value)
+    return bool(value.any()) if hasattr(value, "ndim") else bool(value)
 
 
 def alike(condition: Any, what: str) -> bool:
@@ -52,7 +52,7 @@ def alike(condition: Any, what: str) -> bool:
 
     Raises InputError where it is not: an array of steps goes one way or the other.
     """
-    if hasattr(condition, "dtype") and condition.any() != condition.all():
+    if hasattr(condition, "ndim") and condition.any() != condition.all():
         raise InputError(f"an array of steps must agree on {what}: split it")
     return some(condition)
 

@@ -11,7 +11,7 @@ from .op import Attend, Gather, Gemm, Number
 from .step import Segment
 
 
-def visited_pairs(new: Number, past: Number, window: int | None = None) -> Number:
+def visited_pairs(new: Number, past: Number, window: Number | None = None) -> Number:
     """Query-key pairs of one causal sequence: the sum over i = 1..new of min(past + i, window).
 
     T(T+1)/2 for a fresh prompt of T tokens; W·T - W(W-1)/2 once a window W is shorter than it.
@@ -224,6 +224,7 @@ def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
             row,
             b.plan.activation,
             activation_bytes=act,
+            v_in_k=True,
         )
         b.add("attention.absorbed", work)
     b.add("v_up", Gemm(rows, rank, block.v_head_dim, size - keys, math, act, batch=block.heads))

@@ -67,7 +67,9 @@ class Builder:
         outer = sum(matrix.rows for matrix in matrices)
         size = self.weight_bytes([*matrices, *others])
         first = matrices[0]
-        self.add(name, Gemm(rows, first.cols, outer, size, self.math(first), self.activation_bytes))
+        stored = self.recipe.format(first, self.layer, self.model).name
+        work = Gemm(rows, first.cols, outer, size, self.math(first), self.activation_bytes, stored=stored)
+        self.add(name, work)
 
     def pointwise(
         self,
@@ -79,12 +81,16 @@ class Builder:
         weights: Iterable[Tensor] = (),
         kv_bytes: Number = 0,
         count: int = 1,
+        rows: Number | None = None,
     ) -> None:
-        """An elementwise kernel; with ideal fusion its activations never leave the chip."""
+        """An elementwise kernel over `rows` (the step's tokens); with ideal fusion its activations never
+        leave the chip."""
         if self.run.fusion == "ideal":
             reads = writes = 0
         size = self.weight_bytes(weights)
-        work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes)
+        if rows is None:
+            rows = self.step.encoder_tokens if name.startswith("encoder.") else self.step.tokens
+        work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes, rows)
         self.add(name, work, count)
 
     def norms(self, tokens: Number, layer: Layer, prefix: str = "") -> None:

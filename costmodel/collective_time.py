@@ -35,10 +35,12 @@ PCIE = Family(
         "launch_us": Parameter(5, 0.3, 150, 5, "launch and synchronisation, the host's where eager", 0.3),
         "step_us": Parameter(1.2, 0.05, 15, 1.2, "latency of one step of the ring", 0.3),
         "ramp": Parameter(0.5, 0.01, 8, 0.5, "slow-down of messages below 256 kB", 0.3),
-        "beyond_2": Parameter(1.6, 0.7, 15, 1.6, "slow-down of the link past two ranks", 0.3),
+        "beyond_2": Parameter(1.6, 0.7, 15, 1.6, "slow-down of the link past two ranks", 0.3, travels=False),
         "simple_us": Parameter(5, 0.01, 500, 5, "extra once the Simple protocol is on", 0.3),
         "simple_mb": Parameter(1, 0.05, 30, 1, "message where Simple begins", 0.3),
-        "beyond_4": Parameter(1.2, 0.7, 8, 1.2, "slow-down again past four ranks (another socket)", 0.3),
+        "beyond_4": Parameter(
+            1.2, 0.7, 8, 1.2, "slow-down again past four ranks (another socket)", 0.3, travels=False
+        ),
         "link_share": Parameter(0.6, 0.1, 1.1, 0.6, "share of the one-way link bandwidth", 0.6),
     },
     forms(pcie="launch_us step_us ramp beyond_2 simple_us simple_mb beyond_4 link_share"),

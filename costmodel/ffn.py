@@ -119,6 +119,7 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
             b.weight_bytes(one),
             b.math(matrices[0]),
             b.activation_bytes,
+            b.recipe.format(matrices[0], b.layer, b.model).name,
         )
         b.add(name, work)
 

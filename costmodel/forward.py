@@ -98,7 +98,7 @@ def _head(b: Builder) -> None:
         return
     outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
     if b.model.final_norm:
-        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b))
+        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b), rows=rows)
     if "project_out" in outer:
         b.gemm("project_out", rows, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]

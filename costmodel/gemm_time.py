@@ -106,9 +106,10 @@ def gemm_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> An
     memory_s = work.batch * moved / (p["memory_share"] * device.bandwidth)
     if working_set is not None:
         memory_s = memory_s * cold_share(working_set, device.l2_bytes, L2_SHARPNESS, p["l2_gain"])
+    splits = (1,) if narrow else SPLITS
     best = None
-    for split in (1,) if narrow else SPLITS:
-        seconds = power_norm(_tiles_s(work, a, device, split, p, k), memory_s, p["overlap"])
+    for split, tiles_s in zip(splits, _tiles_s(work, a, device, splits, p, k), strict=True):
+        seconds = power_norm(tiles_s, memory_s, p["overlap"])
         if split > 1:
             partial = PARTIAL_BYTES * values * split / (SPLIT_SHARE * device.bandwidth)
             seconds = seconds + p["split_us"] * US + partial
@@ -119,25 +120,27 @@ def gemm_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> An
     return total
 
 
-def _tiles_s(work: Gemm, a: float, device: Device, split: int, p: Params, k: Kit) -> Any:
-    """Least time over tile shapes: waves of tiles, each the slower of MMA and of feeding it."""
+def _tiles_s(work: Gemm, a: float, device: Device, splits: tuple[int, ...], p: Params, k: Kit) -> list[Any]:
+    """For each split of K, the least time over tile shapes: waves of tiles, each the slower of MMA and of
+    feeding it."""
     w = work.weight_bytes / (work.batch * work.inner * work.outer)
     unit = STEP_VALUES_NARROW if a < 1 else STEP_BYTES // int(a)
-    steps = k.ceil(work.inner / (unit * split))
-    depth = unit * steps
+    steps = [k.ceil(work.inner / (unit * split)) for split in splits]
     sm_flops = device.peak(work.math) / device.cores
     mma, feed = p["mma_share"] * sm_flops, p["feed_share"] * sm_flops
     whole, wave_s = p["whole_waves"], p["wave_us"] * US
-    best = None
+    best: list[Any] = [None] * len(splits)
     for rows, outer in TILES_BLACKWELL if device.generation == "blackwell" else TILES:
-        tiles = work.batch * k.ceil(work.rows / rows) * k.ceil(work.outer / outer) * split
-        share = tiles / device.cores
-        waves = whole * k.ceil(share) + (1 - whole) * k.most(share, 1)
+        tiles = work.batch * k.ceil(work.outer / outer) * k.ceil(work.rows / rows)
         per_value = k.most(2 * rows * outer / mma, (rows * a + outer * w) / feed)
-        seconds = waves * (wave_s + depth * per_value)
-        best = seconds if best is None else k.least(best, seconds)
+        for i, split in enumerate(splits):
+            share = tiles * split / device.cores
+            waves = whole * k.ceil(share) + (1 - whole) * k.most(share, 1)
+            seconds = waves * (wave_s + unit * steps[i] * per_value)
+            best[i] = seconds if best[i] is None else k.least(best[i], seconds)
     # The chain of K steps of one tile has a latency that no number of SMs shortens.
-    return power_norm(best, steps * (p["step_ns"] * NS), STEP_NORM)
+    chains = [step * (p["step_ns"] * NS) for step in steps]
+    return [power_norm(one, chain, STEP_NORM) for one, chain in zip(best, chains, strict=True)]
 
 
 def quantise_s(rows: Any, inner: Any, a: float, device: Device, p: Params) -> Any:

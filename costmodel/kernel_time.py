@@ -10,6 +10,7 @@ from ..hardware.spec import Gpu
 from .collective_time import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
 from .decode_time import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
 from .device import Device, device
+from .experts_time import MOE, layer_s
 from .gemm_time import GEMM, gemm_forms, gemm_s
 from .pointwise_time import (
     POINTWISE,
@@ -67,6 +68,7 @@ TIMES: Mapping[str, Times] = {
     "decode_xqa": Times(XQA, "decode", xqa_s),
     "mla_prefill": Times(MLA_PREFILL, "mla", prefill_kernel_s, begin=prefill_start),
     "mla_decode": Times(MLA_DECODE, "mla", mla_decode_s),
+    "moe": Times(MOE, "moe", layer_s),
     "pointwise": Times(POINTWISE, "pointwise", pointwise_s, rows_floor_s, rows_moved),
     "head_projection": Times(PROJECTION, "pointwise", projection_s),
     "collective": Times(RING, "collective", ring_s, _wire_floor_s, _wire, shared=True),

@@ -32,7 +32,8 @@ class Bytes(NamedTuple):
 class Gemm:
     """`batch` products [rows, inner] x [inner, outer], whose weights take `weight_bytes` in all.
 
-    FLOPs 2·M·I·O; bytes b_x·M·I + weights + b_y·M·O. `math` is the type the matrix units use.
+    FLOPs 2·M·I·O; bytes b_x·M·I + weights + b_y·M·O. `math` is the type the matrix units use, `stored`
+    the format of the weights.
     Source: seed ledger, int.matmul, "bytes-true rule for one GEMM".
     """
 
@@ -43,6 +44,7 @@ class Gemm:
     math: str
     activation_bytes: int = 2
     batch: int = 1
+    stored: str = ""
 
     kind = "gemm"
 
@@ -77,6 +79,7 @@ class GroupedGemm:
     expert_bytes: Number
     math: str
     activation_bytes: int = 2
+    stored: str = ""
 
     kind = "grouped_gemm"
 
@@ -106,7 +109,8 @@ class Attend:
     of eager attention, qk, softmax and pv, which write and read `new` x `context` scores.
     `row_bytes`: one key position of K and V over all KV heads as the kernel reads it; from the
     cache (`cached`) or from freshly computed activations. MLA absorbed: one KV head, qk_dim 576,
-    v_dim 512, V inside K. `weight_bytes`: learned attention sinks. `window`: keys a query may see, 0 for all.
+    v_dim 512, V inside K. `weight_bytes`: learned attention sinks. `window`: keys a query may see, 0 for all;
+    `v_in_k`: a row of the cache holds K and V at once.
     Source: FlashAttention-2, arXiv 2307.08691, section 3; seed ledger tables 9.1 and 9.2.
     """
 
@@ -125,6 +129,7 @@ class Attend:
     weight_bytes: Number = 0
     activation_bytes: int = 2
     window: Number = 0
+    v_in_k: bool = False
 
     kind = "attend"
 
@@ -164,7 +169,8 @@ class Attend:
 class Pointwise:
     """An elementwise kernel over `values` results: RoPE, add+norm, SiLU·up, a cache append, ...
 
-    `reads` and `writes` are activations moved per result value; `flops_per_value` vector FLOPs.
+    `reads` and `writes` are activations moved per result value; `flops_per_value` vector FLOPs; `rows`
+    of tokens that the values are spread over.
     """
 
     name: str
@@ -175,6 +181,7 @@ class Pointwise:
     weight_bytes: Number = 0
     kv_bytes: Number = 0
     activation_bytes: int = 2
+    rows: Number = 1
 
     kind = "pointwise"
 

@@ -14,7 +14,7 @@ from ..hardware.spec import Gpu
 from ..models.formats import Format, find_format
 from ..models.recipes import Recipe, default_recipe, sixteen_bit
 from ..models.spec import Model
-from .limits import positive_counts
+from .limits import array_fits, positive_counts
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,21 @@ class Step(NamedTuple):
 
 
 def prefill(batch: int, tokens: int, all_logits: bool = False, encoder: int = 0) -> Step:
-    """`batch` prompts of `tokens` tokens; logits of the last position only unless `all_logits`."""
+    """`batch` prompts of `tokens` tokens; logits of the last position only unless `all_logits`.
+
+    Arrays (of 64-bit integers) make a step for each of their elements.
+    """
     positive_counts(batch=batch, tokens=tokens)
+    array_fits(batch, tokens)
     logits = tokens if all_logits else 1
     return Step("prefill", (Segment(batch, tokens, 0, logits, encoder_new=encoder),))
 
 
 def decode(batch: int, context: int, encoder: int = 0) -> Step:
-    """One new token for each of `batch` sequences, `context` tokens long counting the new one."""
+    """One new token for each of `batch` sequences, `context` tokens long counting the new one.
+
+    Arrays (of 64-bit integers) make a step for each of their elements.
+    """
     positive_counts(batch=batch, context=context)
     return Step("decode", (Segment(batch, 1, context - 1, 1, encoder_past=encoder),))
 

@@ -22,7 +22,8 @@ NS = 1e-9
 class Parameter(NamedTuple):
     """One constant of a family: where a fit starts, its range, and its value in a form without it.
 
-    `ridge`: weight of a pull towards the start, for constants that few rows do not pin down.
+    `ridge`: weight of a pull towards the start, for constants that few rows do not pin down. One that
+    does not travel belongs to the box a GPU stood in, and is not lent to another.
     """
 
     start: float
@@ -31,18 +32,28 @@ class Parameter(NamedTuple):
     fixed: float
     meaning: str
     ridge: float = 0.0
+    travels: bool = True
 
 
 class Family(NamedTuple):
-    """`forms`: by name, the parameters a fit may move; the fit keeps the form with the least cost."""
+    """`forms`: by name, the parameters a fit may move; the fit keeps the form with the least cost.
+
+    `loss` and `scale`: how a fit weighs rows that are far off (scipy's names; log errors).
+    """
 
     name: str
     parameters: Mapping[str, Parameter]
     forms: Mapping[str, tuple[str, ...]]
+    loss: str = "soft_l1"
+    scale: float = 0.1
 
     def complete(self, given: Params) -> dict[str, Any]:
         """`given`, and the fixed value of every parameter it does not name."""
         return {name: given.get(name, each.fixed) for name, each in self.parameters.items()}
+
+    def lent(self, given: Params) -> dict[str, Any]:
+        """The same for another GPU: without what belongs to the box."""
+        return self.complete({name: v for name, v in given.items() if self.parameters[name].travels})
 
 
 def forms(**texts: str) -> dict[str, tuple[str, ...]]:

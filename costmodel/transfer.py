@@ -33,6 +33,11 @@ OTHER_DTYPE = {
     frozenset(("nvfp4", "fp8")): 2.0,
     frozenset(("int4_wo", "int8_wo")): 1.0,
     frozenset(("int8_wo", "bf16")): 2.0,
+    frozenset(("w4a16_mxfp4", "int4_wo")): 0.3,
+    frozenset(("w4a8_mxfp4_mxfp8", "fp8_block")): 1.0,
+    frozenset(("w4a8_mxfp4_mxfp8", "fp8")): 1.2,
+    frozenset(("w4a8_mxfp4_mxfp8", "nvfp4")): 1.2,
+    frozenset(("w4a16_mxfp4", "bf16")): 2.0,
     frozenset(("int4_wo", "bf16")): 2.5,
 }
 FAR = 6.0
@@ -90,12 +95,13 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     if best is None or best[0] >= FAR:
         return Choice({**family.complete({}), "key": wanted}, Confidence("assumed", ASSUMED_ERROR))
     _, source, group = best
-    params = {**family.complete(dict(group.params)), "key": group.key}
+    params: dict[str, Any] = {**family.complete(dict(group.params)), "key": group.key}
     if source.gpu.name == gpu.name and fits(wanted, group):
         return Choice(params, Confidence("calibrated", group.error.median, str(group.key), gpu.name))
     if source.gpu.name == gpu.name:
         error = group.error.median * SAME_GPU_WIDER
     else:
+        params = {**family.lent(dict(group.params)), "key": group.key}
         if family.name == "gemm":
             params = scaled(params, device(source.gpu), device(gpu))
         same = generation(gpu) == generation(source.gpu) != ""

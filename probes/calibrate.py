@@ -18,7 +18,7 @@ import numpy as np
 from ..costmodel.device import device, generation
 from ..costmodel.kernel_time import TIMES
 from ..costmodel.transfer import Calibrated, choose
-from ..hardware.calibration import FAMILIES, Calibration, Group, Key
+from ..hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .fit import FOLDS, Fitted, fit, fold_of, spread
 from .measured import Batch
@@ -26,16 +26,28 @@ from .validate import predict
 
 FEWEST_ROWS = 8
 """A group of fewer rows than parameters says nothing about them."""
+MANY_ROWS = 60
+"""From here on a group says enough: some seven rows a constant."""
+POOR = 0.2
 STACK_ORDER = ("vllm", "sglang", "trtllm")
 """Whose group is a type's default where several were measured: the engine most people run first."""
 
 
 class Cross(NamedTuple):
-    """One group: constants fitted to all rows, and every row as predicted from the other folds."""
+    """One group: constants fitted to all rows, and every row as predicted from the other folds.
+
+    `held_out`: whether whole shape families were; a group of one family has only its rows.
+    """
 
     batch: Batch
     fitted: Fitted
     predicted_s: Any
+    held_out: bool
+
+    @property
+    def error(self) -> Spread:
+        """Errors of the rows as predicted from the other folds."""
+        return spread(self.predicted_s, self.batch.time_s)
 
 
 def cross_fit(batch: Batch, others: Sequence[Batch] = ()) -> Cross:
@@ -52,7 +64,7 @@ def cross_fit(batch: Batch, others: Sequence[Batch] = ()) -> Cross:
             kept = ~held if (~held).sum() >= FEWEST_ROWS or others else held
             part = _fit(batch, others, kept)
             predicted[held] = predict(batch, times.family.complete(part.params))[held]
-    return Cross(batch, whole, predicted)
+    return Cross(batch, whole, predicted, len(set(batch.shape)) > 1)
 
 
 def _fit(batch: Batch, others: Sequence[Batch], kept: Any) -> Fitted:
@@ -129,7 +141,7 @@ def _assemble(
         for family in FAMILIES:
             own = [c for c in crosses if c.batch.gpu.name == name and c.batch.family == family]
             if own:
-                defaults = default_keys([c.batch.key for c in own])
+                defaults = default_keys({c.batch.key: Weight(len(c.batch.time_s), c.error.mape) for c in own})
                 families[family] = tuple(_group(c, away, c.batch.key in defaults) for c in own)
         made = Calibration(name, source, date, software, conditions, families=families)
         out[name] = Calibrated(gpu, made)
@@ -140,19 +152,30 @@ def _group(cross: Cross, away: Mapping[Where, Any], default: bool) -> Group:
     batch, fitted = cross.batch, cross.fitted
     where = (batch.family, batch.gpu.name, batch.key)
     params = tuple((name, value) for name, value in fitted.params.items())
-    error = spread(cross.predicted_s, batch.time_s)
-    return Group(batch.key, fitted.form, params, len(batch.time_s), error, away.get(where), default)
+    return Group(batch.key, fitted.form, params, len(batch.time_s), cross.error, away.get(where), default)
 
 
-def default_keys(keys: Iterable[Key]) -> set[Key]:
-    """The group that stands for each (op, types, ranks): by the order of stacks, then by name."""
+class Weight(NamedTuple):
+    """What makes a group fit to stand for its type: how many rows, how well they are predicted."""
+
+    rows: int
+    mape: float
+
+
+def default_keys(weights: Mapping[Key, Weight]) -> set[Key]:
+    """The group that stands for each (op, types, ranks): one with rows enough and predicted well enough,
+    by the order of stacks, then the one with most rows. Kernels of encoders and of ungated experts
+    stand for nothing else."""
     alike: dict[Any, list[Key]] = defaultdict(list)
-    for key in keys:
+    for key in weights:
         alike[(key.op, key.dtype, key.kv, key.world)].append(key)
 
-    def rank(key: Key) -> tuple[int, Key]:
-        family = key.stack.split("-")[0]
-        return (STACK_ORDER.index(family) if family in STACK_ORDER else len(STACK_ORDER), key)
+    def rank(key: Key) -> tuple[bool, bool, bool, int, int, Key]:
+        stack, weight = key.stack.split("-")[0], weights[key]
+        order = STACK_ORDER.index(stack) if stack in STACK_ORDER else len(STACK_ORDER)
+        special = "encoder:" in key.kernel or "nongated" in key.kernel
+        poor = weight.mape > POOR
+        return special, weight.rows < MANY_ROWS, poor, order, -weight.rows, key
 
     return {min(same, key=rank) for same in alike.values()}
 

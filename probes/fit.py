@@ -1,4 +1,4 @@
-"""Fitting a family's constants to measured times: deterministic, soft-L1 on log(predicted / measured).
+"""Fitting a family's constants to measured times: deterministic, robust, on log(predicted / measured).
 
 The least-squares solver is scipy's (extra `fit`). Parameters move in log space within their ranges;
 the Jacobian is one evaluation of the formula over a column of perturbed parameters.
@@ -19,7 +19,6 @@ from ..hardware.calibration import Spread
 Predict = Callable[[dict[str, Any]], Any]
 """Seconds of every row for complete parameters, which are numbers or columns of them."""
 
-SOFT_L1_SCALE = 0.1
 STEP = 1e-4
 MOST_EVALUATIONS = 60
 FOLDS = 5
@@ -92,8 +91,8 @@ def _fit_form(
         first,
         jac=jacobian,
         bounds=(low, high),
-        loss="soft_l1",
-        f_scale=SOFT_L1_SCALE,
+        loss=family.loss,
+        f_scale=family.scale,
         max_nfev=MOST_EVALUATIONS,
     )
     params = {name: float(f"{value:.5g}") for name, value in zip(names, np.exp(found.x), strict=True)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..costmodel.attention import visited_pairs
 from ..costmodel.device import Device
+from ..costmodel.experts_time import TILES, ExpertLayer
 from ..costmodel.op import Attend, Collective, Gemm
 from ..costmodel.pointwise_time import RowKernel
 from ..costmodel.prefill_time import (
@@ -19,6 +20,7 @@ from ..costmodel.prefill_time import (
     style_of,
 )
 from ..hardware.calibration import Key
+from .moe_routing import SHARES, balanced, power_law
 
 Rows = dict[str, Any]
 """Columns of one group as arrays."""
@@ -270,7 +272,19 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     shape = joined(heads)
     if named["phase"] == "decode":
         row = LATENT_WIDTH * stored
-        work = Attend(batch, new, length, new * length, heads, 1, LATENT_WIDTH, LATENT_VALUES, row, key.dtype)
+        work = Attend(
+            batch,
+            new,
+            length,
+            new * length,
+            heads,
+            1,
+            LATENT_WIDTH,
+            LATENT_VALUES,
+            row,
+            key.dtype,
+            v_in_k=True,
+        )
         yield Part("mla_decode", key, work, work.bytes.total, shape)
         return
     pairs = visited_pairs(new, length - new)
@@ -280,7 +294,9 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     prepared: Any = 0
     if absorbed:
         row = LATENT_WIDTH * stored
-        work = Attend(batch, new, length, pairs, heads, 1, LATENT_WIDTH, LATENT_VALUES, row, key.dtype)
+        work = Attend(
+            batch, new, length, pairs, heads, 1, LATENT_WIDTH, LATENT_VALUES, row, key.dtype, v_in_k=True
+        )
     else:
         row = heads * (LATENT_QK + LATENT_V) * stored
         work = Attend(batch, new, length, pairs, heads, heads, LATENT_QK, LATENT_V, row, key.dtype)
@@ -291,6 +307,74 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
 
 
 LATENT_QK, LATENT_V = 192, 128
+
+
+def _absorbed(batch: Any, new: Any, length: Any, pairs: Any, heads: Any, row: Any, key: Key) -> Attend:
+    widths = (LATENT_WIDTH, LATENT_VALUES)
+    return Attend(batch, new, length, pairs, heads, 1, *widths, row, key.dtype, v_in_k=True)
+
+
+MOE_TYPES = {
+    "bf16": ("bf16", 2.0, 2.0),
+    "fp16": ("fp16", 2.0, 2.0),
+    "fp8": ("fp8", 1.0, 1.0),
+    "fp8_block": ("fp8", 1.0, 1.004),
+    "nvfp4": ("fp4", 0.5625, 0.5625),
+    "w4a16_mxfp4": ("bf16", 2.0, 0.53125),
+    "w4a8_mxfp4_mxfp8": ("fp8", 1.03, 0.53125),
+    "int4_wo": ("bf16", 2.0, 0.5156),
+}
+"""Type of the matrix units, bytes per activation and per weight with their scales."""
+REPEATED_SLOTS = "sglang-0.5.10"
+"""In these rows every token of a rank seems to go to top_k of its local experts: loads are top_k-fold."""
+
+
+def refuse_moe(named: Mapping[str, Any]) -> str:
+    if named["dtype"] not in MOE_TYPES:
+        return f"MoE rows of a type not modelled ({str(named['dtype'])[:40]})"
+    return ""
+
+
+def read_moe(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[Part]:
+    """A whole layer on the rank that was timed, as the collector dealt the tokens."""
+    math, activation, weight = MOE_TYPES[named["dtype"]]
+    tokens, top_k, experts = rows["num_tokens"], rows["topk"], rows["experts"]
+    ranks = rows["moe_ep"]
+    alpha = np.array([_skew(str(text)) for text in rows["distribution"]])
+    dealt = balanced(tokens, top_k, experts, ranks)
+    each, touched = np.repeat(dealt.tokens, len(SHARES), 0), dealt.experts * SHARES
+    if (alpha > 0).any():
+        skewed = power_law(tokens, top_k, experts, ranks, np.where(alpha > 0, alpha, 1.01))
+        each = np.where(alpha > 0, skewed.tokens, each)
+        touched = np.where(alpha > 0, skewed.experts, touched)
+    touched = touched * np.maximum(1, 1 / np.maximum(touched.sum(0), 1e-9))
+    if named["framework"] == REPEATED_SLOTS:
+        each = np.where(ranks > 1, each * top_k, each)
+    tiles = {high: (np.ceil(each / high - 1e-9) * touched).sum(0) for high in {h for h, _ in TILES}}
+    work = ExpertLayer(
+        tokens,
+        top_k,
+        rows["hidden"],
+        rows["inter"] / rows["moe_tp"],
+        (each * touched).sum(0),
+        touched.sum(0),
+        tiles,
+        2 if "nongated" in str(named["kernel"]) else 3,
+        weight,
+        activation,
+        math,
+    )
+    key = Key(str(named["framework"]), str(named["kernel"]), dtype=str(named["dtype"]))
+    shape = joined(rows["hidden"], rows["inter"], experts)
+    yield Part("moe", key, work, work.bytes.total, shape)
+
+
+def _skew(text: str) -> float:
+    """Exponent of `power_law_1.2`; 0 of what is balanced."""
+    try:
+        return float(text.removeprefix("power_law_")) if text.startswith("power_law_") else 0.0
+    except ValueError:
+        return 0.0
 
 
 READERS = (
@@ -318,6 +402,14 @@ READERS = (
         (),
         refuse_attention,
         read_mla,
+    ),
+    Reader(
+        "MoE",
+        ("framework", "kernel", "dtype"),
+        ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep"),
+        ("distribution",),
+        refuse_moe,
+        read_moe,
     ),
     Reader("other", ("framework", "op", "dtype"), ("rows", "cols"), ("note",), refuse_other, read_other),
 )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ..costmodel.transfer import Confidence
 from ..hardware.spec import Gpu
 from .calibrate import Cross, calibrations, cross_fit_all, leave_gpu_out
-from .fit import spread
 from .validate import Validation, gathered, predict
 
 
@@ -15,7 +14,10 @@ def cross_validated(paths: Sequence[str], gpu: Gpu | None = None) -> Validation:
     """Every row predicted from the other shape families of its group."""
     out = Validation()
     for cross in _crosses(paths, gpu, out):
-        error = spread(cross.predicted_s, cross.batch.time_s).median
+        if not cross.held_out:
+            out.excluded["of groups with one shape family: none to hold out"] += len(cross.batch.time_s)
+            continue
+        error = cross.error.median
         batch = cross.batch
         confidence = Confidence("calibrated", error, f"{cross.fitted.form} form", batch.gpu.name)
         out.add(paths[0], batch, cross.predicted_s, confidence)

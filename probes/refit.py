@@ -1,8 +1,8 @@
 """A calibration from someone's own measurements, kept only where it helps.
 
-A group with many rows is fitted in full; one with few only moves three constants (launch, share of the
-peak or link, share of bandwidth) from those it would be timed with anyway. Either is accepted only
-if rows held back from the fit are predicted better than they are without it.
+A group with many rows (`MANY_ROWS`) is fitted in full; one with few only moves three constants
+(launch, share of the peak or link, share of bandwidth) from those it would be timed with anyway.
+Either is accepted only if rows held back from the fit are predicted better than they are without it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from ..costmodel.time_family import Family, Parameter
 from ..costmodel.transfer import Calibrated, choose
 from ..hardware.calibration import Calibration, Group, Spread
 from ..hardware.spec import Gpu
-from .calibrate import cross_fit, default_keys
+from .calibrate import MANY_ROWS, Weight, cross_fit, default_keys
 from .fit import FOLDS, fit, spread
 from .measured import Batch
 from .validate import predict
 
-MANY_ROWS = 60
-"""From here on a group is fitted in full: some seven rows a constant."""
 FEWEST = 4
 MOVED = (
     "launch_us",
@@ -62,7 +60,7 @@ def refit(
     for each in kept:
         families[each.family] = (*families.get(each.family, ()), each.group)
     for name, groups in families.items():
-        defaults = default_keys([group.key for group in groups])
+        defaults = default_keys({group.key: Weight(group.rows, group.error.mape) for group in groups})
         families[name] = tuple(_marked(group, group.key in defaults) for group in groups)
     made = Calibration(wanted[0].gpu.name, source, date, software, families=families)
     return tried, made

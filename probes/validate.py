@@ -161,7 +161,9 @@ def join(parts: list[Batch]) -> Batch:
 
 
 def _joined(values: list[Any]) -> Any:
+    if isinstance(values[0], dict):
+        return {name: _joined([value[name] for value in values]) for name in values[0]}
     if is_dataclass(values[0]):
-        parts = {name: _joined([getattr(v, name) for v in values]) for name in vars(values[0])}
-        return type(values[0])(**parts)
+        kind: Any = type(values[0])
+        return kind(**{name: _joined([getattr(v, name) for v in values]) for name in vars(values[0])})
     return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]

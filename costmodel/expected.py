@@ -1,0 +1,281 @@
+"""Expected time of the cost model's works on one GPU: which family each is of, and what it adds up to.
+
+A model's weights and cache come from cold memory (its layers together exceed any L2), so an expected
+time is never below the floor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from ..hardware.calibration import Key
+from ..hardware.spec import Gpu
+from .arith import alike, kit, least, most
+from .collective_time import custom_s, pcie_s, ring_s, wire_floor_s
+from .decode_time import decode_s, mla_decode_s
+from .device import device
+from .experts_time import grouped_gemm_s, route_s
+from .gemm_time import gemm_s
+from .kernel_time import TIMES
+from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
+from .pointwise_time import RowKernel, pointwise_s, projection_s
+from .prefill_time import append_s, prefill_s
+from .roofline import floor_s, math_dtype
+from .transfer import Calibrated, Choice, Confidence, choose
+
+Number = Any
+MatrixWork = TypeVar("MatrixWork", Gemm, GroupedGemm)
+
+FEW_NEW = 8
+"""Up to so many new tokens a sequence, a kernel for decoding runs (a draft being verified)."""
+ROW_OPS = (
+    ("append", "append"),
+    ("add_norm", "post_attention_layernorm"),
+    ("norm", "input_layernorm"),
+    ("rope", "attn_rope"),
+    ("silu", "mlp_act"),
+    ("activation", "mlp_act"),
+    ("gate", "mlp_act"),
+    ("mul", "mlp_act"),
+)
+"""Which measured kernel stands for a pointwise op, by a word of its name; others are timed as an add."""
+AROUND_EXPERTS = ("route", "experts.silu_mul", "experts.activation", "combine")
+NEGLIGIBLE = 0.02
+"""A kind of confidence that holds less than this share of a total's time is not the total's."""
+
+
+class Expected(NamedTuple):
+    """Seconds, and how far to trust them."""
+
+    seconds: Number
+    confidence: Confidence
+
+
+class Clock:
+    """Expected times on one GPU with its calibration; equal works are timed once.
+
+    `own`: the GPU's calibration alone; `library` gives all of them, for families it does not cover.
+    """
+
+    def __init__(
+        self, gpu: Gpu, own: Sequence[Calibrated], library: Callable[[Gpu], Iterable[Calibrated]]
+    ) -> None:
+        self.gpu, self.device = gpu, device(gpu)
+        self._own, self._library = own, library
+        self._chosen: dict[tuple[str, Key], Choice] = {}
+        self._timed: dict[tuple[Key, Work], Expected] = {}
+        self._experts_key = Key(dtype="bf16")
+        self._rows_seen: tuple[Number, Number, Any] | None = None
+
+    def choice(self, family: str, key: Key) -> Choice:
+        """Constants for a group, from the GPU's own calibration where it has any like it."""
+        known = self._chosen.get((family, key))
+        if known is None:
+            known = choose(TIMES[family].family, key, self.gpu, self._own)
+            if known.confidence.kind != "calibrated":
+                known = choose(TIMES[family].family, key, self.gpu, self._library(self.gpu))
+            self._chosen[(family, key)] = known
+        return known
+
+    def expected(self, work: Work) -> Expected:
+        """Expected time of one launch of `work`, from cold memory."""
+        try:
+            known = self._timed.get((self._experts_key, work))
+        except TypeError:
+            return self._time(work)
+        if known is None:
+            known = self._timed[(self._experts_key, work)] = self._time(work)
+        return known
+
+    def each(self, ops: Iterable[Op]) -> list[Expected]:
+        """Every op with all its launches; routing and summing go with the type of the step's experts."""
+        ops = tuple(ops)
+        grouped = next((op.work for op in ops if isinstance(op.work, GroupedGemm)), None)
+        if grouped is not None:
+            self._experts_key = Key(dtype=grouped_type(self._in_math(grouped)))
+        times = [self.expected(op.work) for op in ops]
+        return [Expected(op.count * one.seconds, one.confidence) for op, one in zip(ops, times, strict=True)]
+
+    def total(self, ops: Iterable[Op]) -> Expected:
+        """Sum over ops and their counts; the confidence is that of the least sure part that matters."""
+        parts = self.each(ops)
+        seconds = sum(part.seconds for part in parts)
+        return Expected(seconds, pooled([(_size(part.seconds), part.confidence) for part in parts]))
+
+    def _in_math(self, work: MatrixWork) -> MatrixWork:
+        """`work` in the type that this part computes it in."""
+        math = math_dtype(self.gpu, work.math)
+        return work if math == work.math else replace(work, math=math)
+
+    def _time(self, work: Work) -> Expected:
+        seconds, confidence = self._raw(work)
+        floor = wire_floor_s(work, self.device) if isinstance(work, Collective) else floor_s(work, self.gpu)
+        return Expected(most(seconds, floor), confidence)
+
+    def _raw(self, work: Work) -> tuple[Number, Confidence]:
+        match work:
+            case Gemm():
+                return self._gemm(work)
+            case GroupedGemm():
+                return self._grouped(work)
+            case Attend():
+                return self._attend(work)
+            case Pointwise():
+                return self._pointwise(work)
+            case Gather():
+                columns = max(work.width, 1)
+                return self._rows(RowKernel(work.rows, columns, work.bytes.total), "emb")
+            case Scan():
+                return self._scan(work)
+            case Collective():
+                return self._collective(work)
+
+    def _gemm(self, work: Gemm) -> tuple[Number, Confidence]:
+        work = self._in_math(work)
+        if work.batch > 1:
+            op = "mla_gen_pre" if work.inner < work.outer else "mla_gen_post"
+            choice = self.choice("head_projection", Key(op=op, dtype="bfloat16"))
+            return projection_s(work, self.device, choice.params), choice.confidence
+        choice = self.choice("gemm", Key(dtype=gemm_type(work)))
+        rows, place = self._distinct(work.rows)
+        seconds = gemm_s(replace(work, rows=rows), self.device, choice.params)
+        return (seconds if place is None else seconds[place]), choice.confidence
+
+    def _distinct(self, rows: Number) -> tuple[Number, Any]:
+        """The distinct elements of an array and where each came from: a batch size returns often, and the
+        GEMMs of a step share their rows. (`rows`, None) where there is nothing to gain."""
+        if not hasattr(rows, "ndim"):
+            return rows, None
+        if self._rows_seen is None or self._rows_seen[0] is not rows:
+            np: Any = sys.modules["numpy"]
+            found, place = np.unique(rows, return_inverse=True)
+            gains = 2 * len(found) < len(rows)
+            self._rows_seen = (rows, found if gains else rows, place if gains else None)
+        return self._rows_seen[1:]
+
+    def _grouped(self, work: GroupedGemm) -> tuple[Number, Confidence]:
+        work = self._in_math(work)
+        choice = self.choice("moe", Key(dtype=grouped_type(work)))
+        return grouped_gemm_s(work, self.device, choice.params), choice.confidence
+
+    def _around_experts(self, work: Pointwise) -> tuple[Number, Confidence]:
+        """Routing, activation and sum of a layer of experts, whose launches are counted in the routing."""
+        choice = self.choice("moe", self._experts_key)
+        p = choice.params
+        if work.name == "route":
+            return route_s(work.rows, p, kit(work.rows)), choice.confidence
+        return work.bytes.total / (p["move_share"] * self.device.bandwidth), choice.confidence
+
+    def _attend(self, work: Attend) -> tuple[Number, Confidence]:
+        if work.stage != "fused":
+            return self._eager(work)
+        stored = work.row_bytes / (work.kv_heads * (work.qk_dim + (0 if work.v_in_k else work.v_dim)))
+        kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
+        key = Key(dtype="bf16", kv=kv)
+        decoding = work.cached and alike(work.new <= FEW_NEW, "decoding or prefill")
+        latent = work.v_in_k or (work.qk_dim != work.v_dim and work.v_dim > 1)
+        family = ("mla_" if latent else "") + ("decode" if decoding else "prefill")
+        choice = self.choice(family, key)
+        timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
+        if family == "mla_decode" and not work.v_in_k:
+            timed = decode_s
+        return timed(work, self.device, choice.params), choice.confidence
+
+    def _eager(self, work: Attend) -> tuple[Number, Confidence]:
+        """The three kernels of eager attention: two batched products and a softmax over written scores."""
+        group = work.heads // work.kv_heads
+        if work.stage == "softmax":
+            rows = work.sequences * work.heads * work.new
+            return self._rows(RowKernel(rows, work.context, work.bytes.total), "softmax")
+        keys = work.sequences * work.context * work.row_bytes
+        width = work.qk_dim if work.stage == "qk" else work.v_dim
+        inner, outer = (width, work.context) if work.stage == "qk" else (work.context, width)
+        batch = work.sequences * work.kv_heads
+        product = Gemm(work.new * group, inner, outer, keys, work.math, work.activation_bytes, batch)
+        choice = self.choice("gemm", Key(dtype="bf16"))
+        return gemm_s(product, self.device, choice.params), choice.confidence
+
+    def _pointwise(self, work: Pointwise) -> tuple[Number, Confidence]:
+        if work.name in AROUND_EXPERTS:
+            return self._around_experts(work)
+        op = next((op for word, op in ROW_OPS if word in work.name), "add")
+        if op == "append":
+            # A cache write's launch is in the attention kernel's time, as it was measured.
+            choice = self.choice("prefill", Key(dtype="bf16", kv="bf16"))
+            return append_s(work.bytes.total, self.device, choice.params), choice.confidence
+        columns = work.values / work.rows
+        return self._rows(RowKernel(work.rows, columns, work.bytes.total), op)
+
+    def _rows(self, work: RowKernel, op: str) -> tuple[Number, Confidence]:
+        choice = self.choice("pointwise", Key(op=op, dtype="fp16"))
+        return pointwise_s(work, self.device, choice.params), choice.confidence
+
+    def _scan(self, work: Scan) -> tuple[Number, Confidence]:
+        """No scan kernel was measured: memory as an add's, vector FLOPs at a fifth of the peak."""
+        moved = RowKernel(work.tokens, work.width + work.out_width, work.bytes.total)
+        seconds, confidence = self._rows(moved, "add")
+        vector_s = work.vector_flops / (SCAN_SHARE * self.device.vector_flops)
+        return seconds + vector_s, Confidence("assumed", max(SCAN_ERROR, confidence.error))
+
+    def _collective(self, work: Collective) -> tuple[Number, Confidence]:
+        key = Key(op=work.name)
+        if self.device.link_bytes_per_s <= PCIE_LINK:
+            choice = self.choice("collective_pcie", key)
+            return pcie_s(work, self.device, choice.params), choice.confidence
+        choice = self.choice("collective", key)
+        seconds = ring_s(work, self.device, choice.params)
+        if work.name == "all_reduce" and work.world <= CUSTOM_RANKS:
+            # Engines take their own kernel where it is the quicker one.
+            own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
+            fast = custom_s(work, self.device, own.params)
+            seconds = least(seconds, fast)
+        return seconds, choice.confidence
+
+
+SCAN_SHARE, SCAN_ERROR = 0.2, 0.5
+PCIE_LINK = 64e9
+CUSTOM_RANKS = 8
+
+
+def gemm_type(work: Gemm) -> str:
+    """What the calibrations call a product: by its math, and by its weights where those are narrower."""
+    narrow = {"fp8": "fp8_block" if "block" in work.stored else "fp8", "int8": "sq", "fp4": "nvfp4"}
+    if work.math in narrow:
+        return narrow[work.math]
+    each = work.weight_bytes / (work.inner * work.outer * work.batch)
+    if each >= 1.5:
+        return "bf16"
+    return "int8_wo" if each >= 0.75 else "int4_wo"
+
+
+def grouped_type(work: GroupedGemm) -> str:
+    """The same for experts."""
+    if work.math in ("fp8", "int8"):
+        return "fp8_block" if "block" in work.stored else "fp8"
+    if work.math == "fp4":
+        return "nvfp4"
+    if work.stored == "mxfp4":
+        return "w4a16_mxfp4"
+    return "bf16" if work.expert_bytes >= 1.5 * work.inner * work.outer else "int4_wo"
+
+
+def _size(value: Number) -> float:
+    return float(value.mean()) if hasattr(value, "ndim") else float(value)
+
+
+def pooled(parts: Iterable[tuple[float, Confidence]]) -> Confidence:
+    """The confidence of a sum: the least sure kind that holds a share worth naming, the errors weighed by
+    time as if they all went the same way."""
+    parts = [part for part in parts if part[0] > 0]
+    total = sum(seconds for seconds, _ in parts)
+    if not total:
+        return Confidence("assumed", 0.0)
+    error = sum(seconds * confidence.error for seconds, confidence in parts) / total
+    for kind in ("assumed", "transferred"):
+        held = [(seconds, c) for seconds, c in parts if c.kind == kind]
+        if sum(seconds for seconds, _ in held) > NEGLIGIBLE * total:
+            return Confidence(kind, error, gpu=max(held, key=lambda each: each[0])[1].gpu)
+    return Confidence("calibrated", error)
