@@ -22,7 +22,7 @@ alone, RoPE per rotated value. Source: the design's conventions; seed ledger, pr
 class Builder:
     """Collects the ops of one plan; equal works under one name are counted together.
 
-    `layer` is the index of the layer being built (-1 outside the layers), `times` how many layers
+    `groups`: how many kinds of layers there are. `layer` is the index of the layer being built (-1 outside the layers), `times` how many layers
     are built at once, `hidden` the width of the stack it stands in.
     """
 
@@ -32,7 +32,7 @@ class Builder:
         self.activation_bytes = plan.activation_bytes
         self.step: Step = plan.step
         self.hidden = plan.model.hidden
-        self.layer, self.times = -1, 1
+        self.layer, self.times, self.groups = -1, 1, 0
         self._counts: dict[tuple[str, Any], tuple[Work, int]] = {}
 
     def ops(self) -> tuple[Op, ...]:
@@ -43,7 +43,7 @@ class Builder:
         return tuple(sorted(built, key=lambda op: first[op.name]))
 
     def add(self, name: str, work: Work, count: int = 1) -> None:
-        key = (name, _identity(work))
+        key = (name, _identity(work, self.groups))
         self._counts[key] = (work, self._counts.get(key, (work, 0))[1] + count * self.times)
 
     def weight_bytes(self, tensors: Iterable[Tensor]) -> int:
@@ -117,12 +117,18 @@ class Builder:
             self.pointwise(f"{prefix}norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
 
 
-def _identity(work: Work) -> Any:
-    """What equal works share: themselves, or (works of arrays cannot be compared) being the same one."""
+def _identity(work: Work, groups: int) -> Any:
+    """What equal works share: themselves, or (arrays have no hash) their kind and their fields' contents.
+
+    Where all layers are built at once, no two works of arrays are equal: each is itself.
+    """
     try:
         hash(work)
     except TypeError:
-        return id(work)
+        if groups == 1:
+            return id(work)
+        fields = (value.tobytes() if hasattr(value, "tobytes") else value for value in vars(work).values())
+        return type(work), *fields
     return work
 
 

@@ -176,12 +176,10 @@ class Clock:
         kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv)
         decoding = work.cached and alike(work.new <= FEW_NEW, "decoding or prefill")
-        latent = work.v_in_k or (work.qk_dim != work.v_dim and work.v_dim > 1)
-        family = ("mla_" if latent else "") + ("decode" if decoding else "prefill")
+        rebuilt = work.qk_dim != work.v_dim and work.heads == work.kv_heads and not decoding
+        family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
-        if family == "mla_decode" and not work.v_in_k:
-            timed = decode_s
         return timed(work, self.device, choice.params), choice.confidence
 
     def _eager(self, work: Attend) -> tuple[Number, Confidence]:

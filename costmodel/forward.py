@@ -33,7 +33,9 @@ def ops(plan: Plan) -> tuple[Op, ...]:
         if some(b.step.encoder_tokens) and plan.model.encoder is not None:
             _encoder(b, plan.model.encoder)
         _embedding(b)
-    for layer, index, times in layer_groups(plan.model, b.recipe):
+    groups = layer_groups(plan.model, b.recipe)
+    b.groups = len(groups) + (plan.model.encoder is not None)
+    for layer, index, times in groups:
         b.layer, b.times = index, times
         _layer(b, layer)
     b.layer, b.times = -1, 1

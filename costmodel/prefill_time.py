@@ -272,7 +272,8 @@ def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: 
     waves = k.ceil(ctas / device.cores)
     average = work.sequences * heads * total / device.cores
     # A causal schedule ends on blocks of all lengths; an even one on a part-filled wave.
-    uneven = k.where(_causal(work), 0.5 * longest, average * (waves * device.cores / ctas - 1))
+    idle = average * (waves * device.cores / ctas - 1)
+    waited = k.where(_causal(work), p["tail"] * 0.5 * longest, k.least(p["tail"], 1) * idle)
     clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
     flops = 4 * lay.rows * lay.keys * lay.width * device.cores / device.peak(work.math)
     share = k.where(lay.off_path, p["mma_share"] * p["off_path"], p["mma_share"])
@@ -282,7 +283,7 @@ def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: 
     wave_us = p["wave_us"]
     if key.kernel.startswith("encoder:") and style_of(key, device, False) in ("triton", "fa3"):
         wave_us = k.where(lay.off_path, wave_us / p["off_path"], wave_us)
-    return tile_s * k.most(longest, average + p["tail"] * uneven) + wave_us * US * waves
+    return tile_s * k.most(longest, average + waited) + wave_us * US * waves
 
 
 EVERYTHING = 1e12

@@ -175,7 +175,7 @@ def default_keys(weights: Mapping[Key, Weight]) -> set[Key]:
         order = STACK_ORDER.index(stack) if stack in STACK_ORDER else len(STACK_ORDER)
         special = "encoder:" in key.kernel or "nongated" in key.kernel
         poor = weight.mape > POOR
-        return special, weight.rows < MANY_ROWS, poor, order, -weight.rows, key
+        return special, poor, weight.rows < MANY_ROWS, order, -weight.rows, key
 
     return {min(same, key=rank) for same in alike.values()}
 

@@ -35,7 +35,7 @@ CONTRACT = {
 }
 OP_KEYS = {
     *("phase", "name", "work", "count", "matmul_flops", "vector_flops", "bytes", "bytes_by_class"),
-    *("intensity", "verdict", "floor_s", "expected_s"),
+    *("intensity", "verdict", "floor_s", "expected_s", "confidence"),
 }
 
 
@@ -68,7 +68,9 @@ def test_ops_document(run: Run) -> None:
     assert {op["phase"] for op in document["ops"]} == {"prefill", "decode"} == set(document["totals"])
     for op in document["ops"]:
         assert set(op) == OP_KEYS
-        assert op["expected_s"] is None, "nothing is made up before there is a calibration"
+        assert op["expected_s"] >= op["floor_s"], "from cold memory nothing is below the floor"
+        assert op["confidence"]["kind"] in ("calibrated", "transferred", "assumed")
+        assert op["confidence"]["error"] > 0
         assert op["bytes"] == sum(op["bytes_by_class"].values())
         assert (op["intensity"] is None) == (op["bytes"] == 0)
     for phase, total in document["totals"].items():
@@ -77,7 +79,15 @@ def test_ops_document(run: Run) -> None:
             assert total[key] == sum(op[key] for op in mine)
         assert total["floor_s"] == pytest.approx(sum(op["floor_s"] for op in mine))
         assert total["bound_s"] <= total["floor_s"]
-        assert total["expected_s"] is None
+        assert total["expected_s"] == pytest.approx(sum(op["expected_s"] for op in mine))
+        assert total["confidence"]["text"].startswith(total["confidence"]["kind"])
+
+
+def test_without_a_calibration_nothing_is_expected(run: Run) -> None:
+    document = run(*COMMANDS["ops"], "--calibration", "none", "--json").json
+    assert all(op["expected_s"] is None and op["confidence"] is None for op in document["ops"])
+    assert all(total["expected_s"] is None for total in document["totals"].values())
+    assert "expected times" not in run(*COMMANDS["ops"], "--calibration", "none").out
 
 
 def test_roofline_document(run: Run) -> None:
