@@ -16,7 +16,7 @@ from .device import Device
 from .op import Bytes, GroupedGemm
 from .time_family import US, Family, Parameter, Params, cold_share, forms
 
-RIDGE = 0.15
+RIDGE = 0.6
 MOE = Family(
     "moe",
     {

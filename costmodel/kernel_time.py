@@ -44,7 +44,8 @@ class Times(NamedTuple):
 
     `begin`: where a fit starts for a group, beside the family's own starts.
     `table`: the name under which errors of like families are pooled. `shared`: a fit begins at, and is
-    pulled to, constants fitted over all groups of the same stack.
+    pulled to, constants fitted over all groups of the same stack; `neighbours`: to the middle of those
+    of other groups, the nearer the more.
     """
 
     family: Family
@@ -54,6 +55,7 @@ class Times(NamedTuple):
     moved_bytes: Callable[[Any], Any] = _moved
     tried: Callable[[Any], Forms] | None = None
     shared: bool = False
+    neighbours: bool = False
     begin: Callable[[Key, Device], Params] | None = None
 
     def forms(self, work: Any) -> Forms:
@@ -68,7 +70,7 @@ TIMES: Mapping[str, Times] = {
     "decode_xqa": Times(XQA, "decode", xqa_s),
     "mla_prefill": Times(MLA_PREFILL, "mla", prefill_kernel_s, begin=prefill_start),
     "mla_decode": Times(MLA_DECODE, "mla", mla_decode_s),
-    "moe": Times(MOE, "moe", layer_s),
+    "moe": Times(MOE, "moe", layer_s, neighbours=True),
     "pointwise": Times(POINTWISE, "pointwise", pointwise_s, rows_floor_s, rows_moved),
     "head_projection": Times(PROJECTION, "pointwise", projection_s),
     "collective": Times(RING, "collective", ring_s, _wire_floor_s, _wire, shared=True),

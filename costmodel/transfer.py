@@ -87,7 +87,7 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     With nothing in `library` that resembles it, the family's assumed constants.
     """
     ranked = [
-        (gpu_distance(gpu, one.gpu) + key_distance(wanted, group), one, group)
+        (gpu_distance(gpu, one.gpu) + key_distance(wanted, group.key, group.default), one, group)
         for one in library
         for group in one.calibration.groups(family.name)
     ]
@@ -133,9 +133,9 @@ def gpu_distance(a: Gpu, b: Gpu) -> float:
     return apart + (MEMORY_KIND if len(kinds) > 1 else 0.0) + RATIO_WEIGHT * (ratios + 0.01)
 
 
-def key_distance(wanted: Key, group: Group) -> float:
+def key_distance(wanted: Key, have: Key, default: bool = False) -> float:
     """0 for the same group of kernels; what is not named costs nothing, but the default goes first."""
-    have, total = group.key, 0.0
+    total = 0.0
     if wanted.dtype and wanted.dtype != have.dtype:
         total += OTHER_DTYPE.get(frozenset((wanted.dtype, have.dtype)), FAR)
     if wanted.op and wanted.op != have.op:
@@ -145,10 +145,10 @@ def key_distance(wanted: Key, group: Group) -> float:
     if wanted.kv and wanted.kv != have.kv:
         total += OTHER_KV
     if not wanted.stack:
-        return total + (0.0 if group.default else NOT_DEFAULT)
+        return total + (0.0 if default else NOT_DEFAULT)
     if wanted.stack != have.stack:
         family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
-        total += OTHER_VERSION if family else OTHER_STACK + (0.0 if group.default else OTHER_VERSION)
+        total += OTHER_VERSION if family else OTHER_STACK + (0.0 if default else OTHER_VERSION)
     if wanted.kernel != have.kernel:
         total += OTHER_KERNEL
     return total

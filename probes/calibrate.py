@@ -17,7 +17,7 @@ import numpy as np
 
 from ..costmodel.device import device, generation
 from ..costmodel.kernel_time import TIMES
-from ..costmodel.transfer import Calibrated, choose
+from ..costmodel.transfer import Calibrated, choose, gpu_distance, key_distance
 from ..hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .fit import FOLDS, Fitted, fit, fold_of, spread
@@ -50,24 +50,27 @@ class Cross(NamedTuple):
         return spread(self.predicted_s, self.batch.time_s)
 
 
-def cross_fit(batch: Batch, others: Sequence[Batch] = ()) -> Cross:
+def cross_fit(batch: Batch, others: Sequence[Batch] = (), begin: Mapping[str, float] | None = None) -> Cross:
     """Fit one group, and predict each of its folds from the others.
 
-    `others`: groups of the same stack whose rows say where the fit begins (families that share).
+    `others`: groups of the same stack whose rows say where the fit begins (families that share);
+    `begin`: constants of other groups that say so.
     """
     times, folds = TIMES[batch.family], folds_of(batch)
-    whole = _fit(batch, others, np.full(folds.shape, True))
+    whole = _fit(batch, others, np.full(folds.shape, True), begin)
     predicted = np.full(batch.time_s.shape, np.nan)
     for fold in range(FOLDS):
         held = folds == fold
         if held.any():
             kept = ~held if (~held).sum() >= FEWEST_ROWS or others else held
-            part = _fit(batch, others, kept)
+            part = _fit(batch, others, kept, begin)
             predicted[held] = predict(batch, times.family.complete(part.params))[held]
     return Cross(batch, whole, predicted, len(set(batch.shape)) > 1)
 
 
-def _fit(batch: Batch, others: Sequence[Batch], kept: Any) -> Fitted:
+def _fit(
+    batch: Batch, others: Sequence[Batch], kept: Any, begin: Mapping[str, float] | None = None
+) -> Fitted:
     """Constants from the `kept` rows, pulled to what the whole stack shows where the family shares."""
     times, forms = TIMES[batch.family], TIMES[batch.family].forms(batch.work)
 
@@ -75,6 +78,7 @@ def _fit(batch: Batch, others: Sequence[Batch], kept: Any) -> Fitted:
         return predict(batch, params)
 
     start: dict[str, float] = dict(times.begin(batch.key, device(batch.gpu))) if times.begin else {}
+    start |= begin or {}
     if others:
         every = [batch, *others]
         sizes = [len(each.time_s) for each in others]
@@ -104,9 +108,44 @@ def cross_fit_all(groups: Iterable[Batch], workers: int | None = None) -> list[C
     beside = [_same_stack(batch, wanted) if TIMES[batch.family].shared else [] for batch in wanted]
     workers = workers or os.cpu_count() or 1
     if workers == 1 or len(wanted) < 2:
-        return [cross_fit(batch, others) for batch, others in zip(wanted, beside, strict=True)]
+        begins = _begins(wanted, map(whole_fit, wanted))
+        return [cross_fit(*each) for each in zip(wanted, beside, begins, strict=True)]
     with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(cross_fit, wanted, beside))
+        begins = _begins(wanted, pool.map(whole_fit, wanted))
+        return list(pool.map(cross_fit, wanted, beside, begins))
+
+
+def whole_fit(batch: Batch) -> dict[str, float]:
+    """Constants of a group on its own, where its neighbours will ask for them."""
+    if not TIMES[batch.family].neighbours:
+        return {}
+    return _fit(batch, (), np.full(batch.time_s.shape, True)).params
+
+
+NEARNESS = 0.6
+"""Distance (see `costmodel.transfer`) at which a neighbour's weight has fallen to a third."""
+
+
+def _begins(batches: list[Batch], fits: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    """Where each fit begins: for families that ask their neighbours, the weighted median of the
+    constants of all other groups."""
+    known = list(zip(batches, fits, strict=True))
+    return [_middle(batch, known) if params else {} for batch, params in known]
+
+
+def _middle(batch: Batch, known: Sequence[tuple[Batch, dict[str, float]]]) -> dict[str, float]:
+    near = [(b, params) for b, params in known if b is not batch and b.family == batch.family]
+    if not near:
+        return {}
+    away = [gpu_distance(batch.gpu, b.gpu) + key_distance(batch.key, b.key) for b, _ in near]
+    weights = np.exp(-np.array(away) / NEARNESS) * np.sqrt([len(b.time_s) for b, _ in near])
+    out = {}
+    for name in near[0][1]:
+        values = np.array([params[name] for _, params in near])
+        order = np.argsort(values)
+        reached = np.cumsum(weights[order])
+        out[name] = float(values[order[np.searchsorted(reached, reached[-1] / 2)]])
+    return out
 
 
 def _same_stack(batch: Batch, groups: Iterable[Batch]) -> list[Batch]:

@@ -109,11 +109,7 @@ def by_gpu(crosses: list[Cross]) -> list[str]:
                 for c in own
                 if (c.batch.family == "gemm" and c.batch.key.dtype == "bf16")
                 if table == "bf16"
-            ] or [
-                (c.predicted_s, c.batch.time_s)
-                for c in own
-                if TIMES[c.batch.family].table == table
-            ]
+            ] or [(c.predicted_s, c.batch.time_s) for c in own if TIMES[c.batch.family].table == table]
             cells.append(errors(some).rsplit(" / ", 1)[0] if some else "")
         lines.append(f"| {gpu} | " + " | ".join(cells) + " |")
     return lines
