@@ -7,7 +7,7 @@ from functools import cache
 
 from ..costmodel.expected import Clock
 from ..costmodel.transfer import Calibrated
-from ..hardware.calibration_sheet import all_shipped, load_calibration, shipped
+from ..hardware.calibration_sheet import all_shipped, load_calibration, saved, shipped
 from ..hardware.catalogue import load_builtin, load_gpu
 from ..hardware.spec import Gpu
 
@@ -29,8 +29,14 @@ def library_of(option: str, gpu: Gpu | None = None) -> Library:
     return lambda gpu: [own, *(one for one in _shipped_for(gpu) if one.gpu.name != device.name)]
 
 
-def _shipped_for(_: Gpu) -> list[Calibrated]:
-    return [Calibrated(load_builtin(name), one) for name, one in all_shipped().items()]
+def _shipped_for(gpu: Gpu) -> list[Calibrated]:
+    """What was probed on this machine first, then everything that ships."""
+    return _saved(gpu) + [Calibrated(load_builtin(name), one) for name, one in all_shipped().items()]
+
+
+def _saved(gpu: Gpu) -> list[Calibrated]:
+    mine = saved(gpu.name)
+    return [Calibrated(gpu, mine)] if mine else []
 
 
 @cache
@@ -47,4 +53,5 @@ def own_first(option: str, gpu: Gpu) -> tuple[list[Calibrated], Library]:
     if option != "auto":
         return list(library(gpu)), library
     one = shipped(gpu.name)
-    return ([Calibrated(gpu, one)] if one else list(library(gpu))), library
+    own = _saved(gpu) + ([Calibrated(gpu, one)] if one else [])
+    return own or list(library(gpu)), library

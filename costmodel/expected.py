@@ -16,7 +16,7 @@ from ..hardware.spec import Gpu
 from .arith import alike, kit, least, most
 from .collective_time import custom_s, pcie_s, ring_s, wire_floor_s
 from .decode_time import decode_s, mla_decode_s
-from .device import device
+from .device import Device, device
 from .experts_time import grouped_gemm_s, route_s
 from .gemm_time import gemm_s
 from .kernel_time import TIMES
@@ -24,9 +24,12 @@ from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Sc
 from .pointwise_time import RowKernel, pointwise_s, projection_s
 from .prefill_time import append_s, prefill_s
 from .roofline import floor_s, math_dtype
+from .share_time import share_s
+from .time_family import Params
 from .transfer import Calibrated, Choice, Confidence, choose
 
 Number = Any
+Formula = Callable[[Any, Device, Params], Any]
 MatrixWork = TypeVar("MatrixWork", Gemm, GroupedGemm)
 
 FEW_NEW = 8
@@ -138,11 +141,17 @@ class Clock:
         if work.batch > 1:
             op = "mla_gen_pre" if work.inner < work.outer else "mla_gen_post"
             choice = self.choice("head_projection", Key(op=op, dtype="bfloat16"))
-            return projection_s(work, self.device, choice.params), choice.confidence
+            return self._formula(projection_s, work, choice)
         choice = self.choice("gemm", Key(dtype=gemm_type(work)))
         rows, place = self._distinct(work.rows)
-        seconds = gemm_s(replace(work, rows=rows), self.device, choice.params)
-        return (seconds if place is None else seconds[place]), choice.confidence
+        seconds, confidence = self._formula(gemm_s, replace(work, rows=rows), choice)
+        return (seconds if place is None else seconds[place]), confidence
+
+    def _formula(self, formula: Formula, work: Any, choice: Choice) -> tuple[Number, Confidence]:
+        """Seconds by `formula`, or by two shares where that is what the constants are."""
+        if choice.params.get("form") == "share":
+            formula = share_s
+        return formula(work, self.device, choice.params), choice.confidence
 
     def _distinct(self, rows: Number) -> tuple[Number, Any]:
         """The distinct elements of an array and where each came from: a batch size returns often, and the
@@ -159,12 +168,14 @@ class Clock:
     def _grouped(self, work: GroupedGemm) -> tuple[Number, Confidence]:
         work = self._in_math(work)
         choice = self.choice("moe", Key(dtype=grouped_type(work)))
-        return grouped_gemm_s(work, self.device, choice.params), choice.confidence
+        return self._formula(grouped_gemm_s, work, choice)
 
     def _around_experts(self, work: Pointwise) -> tuple[Number, Confidence]:
         """Routing, activation and sum of a layer of experts, whose launches are counted in the routing."""
         choice = self.choice("moe", self._experts_key)
         p = choice.params
+        if p.get("form") == "share":
+            return self._formula(share_s, work, choice)
         if work.name == "route":
             return route_s(work.rows, p, kit(work.rows)), choice.confidence
         return work.bytes.total / (p["move_share"] * self.device.bandwidth), choice.confidence
@@ -174,13 +185,13 @@ class Clock:
             return self._eager(work)
         stored = work.row_bytes / (work.kv_heads * (work.qk_dim + (0 if work.v_in_k else work.v_dim)))
         kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
-        key = Key(dtype="bf16", kv=kv)
+        key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
         decoding = work.cached and alike(work.new <= FEW_NEW, "decoding or prefill")
         rebuilt = work.qk_dim != work.v_dim and work.heads == work.kv_heads and not decoding
         family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
-        return timed(work, self.device, choice.params), choice.confidence
+        return self._formula(timed, work, choice)
 
     def _eager(self, work: Attend) -> tuple[Number, Confidence]:
         """The three kernels of eager attention: two batched products and a softmax over written scores."""
@@ -194,7 +205,7 @@ class Clock:
         batch = work.sequences * work.kv_heads
         product = Gemm(work.new * group, inner, outer, keys, work.math, work.activation_bytes, batch)
         choice = self.choice("gemm", Key(dtype="bf16"))
-        return gemm_s(product, self.device, choice.params), choice.confidence
+        return self._formula(gemm_s, product, choice)
 
     def _pointwise(self, work: Pointwise) -> tuple[Number, Confidence]:
         if work.name in AROUND_EXPERTS:
@@ -203,13 +214,15 @@ class Clock:
         if op == "append":
             # A cache write's launch is in the attention kernel's time, as it was measured.
             choice = self.choice("prefill", Key(dtype="bf16", kv="bf16"))
+            if choice.params.get("form") == "share":
+                return self._formula(share_s, work, choice)
             return append_s(work.bytes.total, self.device, choice.params), choice.confidence
         columns = work.values / work.rows
         return self._rows(RowKernel(work.rows, columns, work.bytes.total), op)
 
     def _rows(self, work: RowKernel, op: str) -> tuple[Number, Confidence]:
         choice = self.choice("pointwise", Key(op=op, dtype="fp16"))
-        return pointwise_s(work, self.device, choice.params), choice.confidence
+        return self._formula(pointwise_s, work, choice)
 
     def _scan(self, work: Scan) -> tuple[Number, Confidence]:
         """No scan kernel was measured: memory as an add's, vector FLOPs at a fifth of the peak."""
@@ -243,6 +256,8 @@ def gemm_type(work: Gemm) -> str:
     narrow = {"fp8": "fp8_block" if "block" in work.stored else "fp8", "int8": "sq", "fp4": "nvfp4"}
     if work.math in narrow:
         return narrow[work.math]
+    if work.math in ("fp32", "tf32"):
+        return work.math
     each = work.weight_bytes / (work.inner * work.outer * work.batch)
     if each >= 1.5:
         return "bf16"

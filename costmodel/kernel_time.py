@@ -12,16 +12,10 @@ from .decode_time import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
 from .device import Device, device
 from .experts_time import MOE, layer_s
 from .gemm_time import GEMM, gemm_forms, gemm_s
-from .pointwise_time import (
-    POINTWISE,
-    PROJECTION,
-    pointwise_s,
-    projection_s,
-    rows_floor_s,
-    rows_moved,
-)
+from .pointwise_time import POINTWISE, PROJECTION, pointwise_s, projection_s
 from .prefill_time import MLA_PREFILL, PREFILL, prefill_kernel_s, prefill_start
 from .roofline import floor_s
+from .share_time import share_s
 from .time_family import Family, Params
 
 Forms = tuple[str, ...]
@@ -58,6 +52,12 @@ class Times(NamedTuple):
     neighbours: bool = False
     begin: Callable[[Key, Device], Params] | None = None
 
+    def time_s(self, work: Any, on: Device, params: Params, working_set: Any = None) -> Any:
+        """Seconds of `work` by the formula that the constants are of."""
+        if params.get("form") == "share":
+            return share_s(work, on, params)
+        return self.seconds(work, on, params, working_set)
+
     def forms(self, work: Any) -> Forms:
         """The forms that a fit to such works tries."""
         return self.tried(work) if self.tried else tuple(self.family.forms)
@@ -71,7 +71,7 @@ TIMES: Mapping[str, Times] = {
     "mla_prefill": Times(MLA_PREFILL, "mla", prefill_kernel_s, begin=prefill_start),
     "mla_decode": Times(MLA_DECODE, "mla", mla_decode_s),
     "moe": Times(MOE, "moe", layer_s, neighbours=True),
-    "pointwise": Times(POINTWISE, "pointwise", pointwise_s, rows_floor_s, rows_moved),
+    "pointwise": Times(POINTWISE, "pointwise", pointwise_s),
     "head_projection": Times(PROJECTION, "pointwise", projection_s),
     "collective": Times(RING, "collective", ring_s, _wire_floor_s, _wire, shared=True),
     "collective_pcie": Times(PCIE, "collective", pcie_s, _wire_floor_s, _wire, shared=True),

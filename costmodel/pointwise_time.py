@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..hardware.spec import Gpu
 from .arith import kit, power_norm
 from .device import Device
-from .op import Gemm
+from .op import Bytes, Gemm
 from .time_family import NS, US, Family, Parameter, Params, cold_share, forms
 
 POINTWISE = Family(
@@ -61,6 +60,11 @@ class RowKernel:
     moved: Any
 
     kind = "row_kernel"
+    matmul_flops = vector_flops = 0
+
+    @property
+    def bytes(self) -> Bytes:
+        return Bytes(activations=self.moved)
 
 
 def pointwise_s(work: RowKernel, device: Device, p: Params, working_set: Any = None) -> Any:
@@ -72,15 +76,6 @@ def pointwise_s(work: RowKernel, device: Device, p: Params, working_set: Any = N
     rows_s = p["row_us"] * US * work.rows / device.cores
     fixed = p["launch_us"] * US + p["column_ns"] * NS * work.columns
     return fixed + power_norm(memory_s, rows_s, ROW_NORM)
-
-
-def rows_moved(work: RowKernel) -> Any:
-    return work.moved
-
-
-def rows_floor_s(work: RowKernel, gpu: Gpu) -> Any:
-    """Bytes over the datasheet bandwidth."""
-    return work.moved / gpu.bandwidth
 
 
 def projection_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> Any:

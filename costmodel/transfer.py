@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ..hardware.calibration import Calibration, Group, Key
 from ..hardware.spec import Gpu
 from .device import Device, device, generation
+from .share_time import SHARE
 from .time_family import Family
 
 GENERATIONS = {"ampere": 0.0, "ada": 1.25, "hopper": 1.5, "blackwell-rtx": 2.5, "blackwell": 2.75}
@@ -27,6 +28,8 @@ OTHER_STACK, OTHER_VERSION, OTHER_KERNEL, OTHER_KV, NOT_DEFAULT = 0.6, 0.1, 0.5,
 OTHER_DTYPE = {
     frozenset(("fp16", "bf16")): 0.05,
     frozenset(("half", "bfloat16")): 0.05,
+    frozenset(("fp32", "bf16")): 2.5,
+    frozenset(("tf32", "bf16")): 2.0,
     frozenset(("fp8", "fp8_block")): 1.0,
     frozenset(("int8", "fp8")): 2.0,
     frozenset(("sq", "fp8")): 1.5,
@@ -47,6 +50,7 @@ STRANGER_WIDER = 2.5
 """How much wider an error is stated where the group is another of the same GPU, one of the same
 generation, or of none that resembles it; `abroad` is used instead where it was measured and is larger."""
 ASSUMED_ERROR = 0.5
+LINK_FAMILIES = ("collective", "collective_pcie", "custom_all_reduce", "custom_pcie")
 SM_SLACK = 1.2
 USUAL_SHARE = 0.82
 
@@ -93,21 +97,31 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     ]
     best = min(ranked, key=lambda each: each[0], default=None)
     if best is None or best[0] >= FAR:
-        return Choice({**family.complete({}), "key": wanted}, Confidence("assumed", ASSUMED_ERROR))
+        return assumed(family, wanted, gpu)
     _, source, group = best
-    params: dict[str, Any] = {**family.complete(dict(group.params)), "key": group.key}
+    family = SHARE if group.form == "share" else family
+    known: dict[str, Any] = {"key": group.key, "form": group.form}
+    params: dict[str, Any] = {**family.complete(dict(group.params)), **known}
     if source.gpu.name == gpu.name and fits(wanted, group):
         return Choice(params, Confidence("calibrated", group.error.median, str(group.key), gpu.name))
     if source.gpu.name == gpu.name:
         error = group.error.median * SAME_GPU_WIDER
     else:
-        params = {**family.lent(dict(group.params)), "key": group.key}
+        params = {**family.lent(dict(group.params)), **known}
         if family.name == "gemm":
             params = scaled(params, device(source.gpu), device(gpu))
         same = generation(gpu) == generation(source.gpu) != ""
         error = group.error.median * (SIBLING_WIDER if same else STRANGER_WIDER)
         error = max(error, group.abroad.median if group.abroad else 0.0)
     return Choice(params, Confidence("transferred", error, str(group.key), source.gpu.name))
+
+
+def assumed(family: Family, wanted: Key, gpu: Gpu) -> Choice:
+    """Constants where nothing like it was measured: the family's, or two shares for a CPU's kernels."""
+    known: dict[str, Any] = {"key": wanted}
+    shares = gpu.is_cpu and family.name not in LINK_FAMILIES
+    known |= {**SHARE.complete({}), "form": "share"} if shares else family.complete({})
+    return Choice(known, Confidence("assumed", ASSUMED_ERROR))
 
 
 def fits(wanted: Key, group: Group) -> bool:
@@ -124,6 +138,8 @@ def gpu_distance(a: Gpu, b: Gpu) -> float:
     """0 for the same GPU; grows with generations apart, another kind of memory, and datasheet ratios."""
     if a.name == b.name:
         return 0.0
+    if a.is_cpu != b.is_cpu:
+        return FAR
     one, other = device(a), device(b)
     apart = UNKNOWN_GENERATION
     if one.generation and other.generation:

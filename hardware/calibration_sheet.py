@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,18 @@ def shipped(name: str) -> Calibration | None:
     if not path.is_file():
         return None
     return calibration_from_text(path.read_text(encoding="utf-8"), path.name, trusted=True)
+
+
+def user_folder() -> Path:
+    """Where `infercost probe --save` keeps this machine's calibrations (XDG_DATA_HOME, or ~/.local/share)."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "infercost" / "calibrations"
+
+
+def saved(name: str) -> Calibration | None:
+    """The calibration that was probed on this machine for the GPU sheet `name`, or None."""
+    path = user_folder() / f"{name}.yaml"
+    return load_calibration(str(path)) if path.is_file() else None
 
 
 def all_shipped() -> dict[str, Calibration]:

@@ -122,6 +122,11 @@ class Gpu:
         return dict(self.peaks).get(dtype)
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether the sheet is of a processor and not of an accelerator."""
+        return self.name.startswith("cpu")
+
+    @property
     def bandwidth(self) -> float:
         """Memory bandwidth in bytes per second."""
         return self.memory.bandwidth_gb_per_s * 1e9

@@ -78,7 +78,7 @@ def _one(batch: Batch, library: Sequence[Calibrated]) -> Refit:
         cross = cross_fit(batch)
         form, params, held_back = cross.fitted.form, cross.fitted.params, cross.predicted_s
     else:
-        base = {name: value for name, value in choice.params.items() if name != "key"}
+        base = {name: value for name, value in choice.params.items() if name not in ("key", "form")}
         form, (params, held_back) = "few", _few(batch, times.family, base)
     after = spread(held_back, batch.time_s)
     group = Group(batch.key, form, tuple(params.items()), len(batch.time_s), after)

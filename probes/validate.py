@@ -138,7 +138,7 @@ def predict(batch: Batch, params: Mapping[str, Any]) -> Any:
     Columns of parameters (as a fit's Jacobian has) give a row of predictions each.
     """
     given = {"key": batch.key, **params}
-    seconds = TIMES[batch.family].seconds(batch.work, device(batch.gpu), given, batch.working_set)
+    seconds = TIMES[batch.family].time_s(batch.work, device(batch.gpu), given, batch.working_set)
     shapes = (value.shape for value in params.values() if hasattr(value, "shape"))
     columns = np.broadcast_shapes(*shapes, batch.time_s.shape)
     return np.broadcast_to(seconds, columns)

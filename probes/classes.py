@@ -1,0 +1,55 @@
+"""Where a class of probes stands in a calibration: the family and the group its constants are of."""
+
+from __future__ import annotations
+
+from ..costmodel.expected import Clock, Expected, gemm_type
+from ..costmodel.kernel_time import TIMES
+from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
+from ..costmodel.pointwise_time import RowKernel
+from ..hardware.calibration import Key
+from .suite import Probe
+
+STANDS_FOR = {
+    "copy": ("copy", "add", "attn_rope"),
+    "norm": ("norm", "input_layernorm", "post_attention_layernorm"),
+    "mul": ("mul", "mlp_act"),
+    "gather": ("gather", "emb"),
+    "softmax": ("softmax",),
+}
+"""Under which names a probed pointwise kernel is kept: its own, and those the cost model asks for."""
+
+
+def group_of(probe: Probe, work: Work) -> tuple[str, Key]:
+    """(family, group) of a probe's constants; the stack is filled in by who saves them."""
+    match work:
+        case Gemm():
+            return "gemm", Key(dtype=gemm_type(work))
+        case Attend():
+            math = "fp32" if work.math == "fp32" else "bf16"
+            decoding = work.cached and work.new == 1
+            return ("decode" if decoding else "prefill"), Key(dtype=math, kv=math)
+        case Gather():
+            return "pointwise", Key(op="gather", dtype=_type(work.activation_bytes))
+        case Pointwise():
+            return "pointwise", Key(op=work.name, dtype=_type(work.activation_bytes))
+    raise TypeError(f"no class of probes for {work.kind}")
+
+
+def _type(each: int) -> str:
+    return "fp32" if each == 4 else "fp16"
+
+
+def expected_of(probe: Probe, work: Work, clock: Clock) -> Expected:
+    """Expected time of a probe by the constants of its class."""
+    family, key = group_of(probe, work)
+    if family != "pointwise":
+        return clock.expected(work)
+    choice = clock.choice(family, key)
+    rows, columns = (work.rows, work.width) if isinstance(work, Gather) else _shape(work)
+    kernel = RowKernel(rows, columns, work.bytes.total)
+    return Expected(TIMES[family].time_s(kernel, clock.device, choice.params), choice.confidence)
+
+
+def _shape(work: Work) -> tuple[int, int]:
+    assert isinstance(work, Pointwise)
+    return work.rows, work.values // work.rows
