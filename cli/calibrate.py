@@ -110,7 +110,7 @@ def calibrate(
     answer = [
         f"{device.title}: {len(kept)} of {plural(len(tried), 'group')} predicted better by its own constants"
     ]
-    notes = [f"left out: {count(n)} rows, {why}" for why, n in excluded.items()]
+    notes = [f"left out: {plural(n, 'row')}, {why}" for why, n in excluded.items()]
     if write:
         notes.append(f"written to {write}" if made is not None else "nothing was better: no file was written")
     document = {

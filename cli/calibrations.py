@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from .. import InputError
 from ..costmodel.expected import Clock
+from ..costmodel.kernel_time import check_parameters
 from ..costmodel.transfer import Calibrated
 from ..hardware.calibration_sheet import all_shipped, load_calibration, saved, shipped
-from ..hardware.catalogue import load_builtin, load_gpu
+from ..hardware.catalogue import is_known, load_builtin, load_gpu
 from ..hardware.spec import Gpu
 
 Library = Callable[[Gpu], Iterable[Calibrated]]
@@ -24,9 +26,15 @@ def library_of(option: str, gpu: Gpu | None = None) -> Library:
     if option == "auto":
         return _shipped_for
     mine = load_calibration(option)
-    device = gpu if gpu is not None and gpu.name == mine.device else load_gpu(mine.device)
+    check_parameters(mine)
+    if gpu is not None and gpu.name == mine.device:
+        device = gpu
+    elif is_known(mine.device):
+        device = load_gpu(mine.device)
+    else:
+        raise InputError(f"{option}: device '{mine.device[:60]}' is no known GPU; --gpu takes its sheet")
     own = Calibrated(device, mine)
-    return lambda gpu: [own, *(one for one in _shipped_for(gpu) if one.gpu.name != device.name)]
+    return lambda gpu: [own, *_shipped_for(gpu)]
 
 
 def _shipped_for(gpu: Gpu) -> list[Calibrated]:
@@ -36,7 +44,10 @@ def _shipped_for(gpu: Gpu) -> list[Calibrated]:
 
 def _saved(gpu: Gpu) -> list[Calibrated]:
     mine = saved(gpu.name)
-    return [Calibrated(gpu, mine)] if mine else []
+    if mine is None:
+        return []
+    check_parameters(mine)
+    return [Calibrated(gpu, mine)]
 
 
 @cache

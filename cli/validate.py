@@ -194,7 +194,7 @@ def _report(found: Validation, protocol: str, groups: bool, plot: bool) -> Repor
                 )
             )
         tables.append(table)
-    notes = [protocol] + [f"left out: {count(n)} rows, {why}" for why, n in found.excluded.items()]
+    notes = [protocol] + [f"left out: {plural(n, 'row')}, {why}" for why, n in found.excluded.items()]
     notes += _flag_notes(found)
     picture = ""
     if plot and wants_terminal():

@@ -23,7 +23,6 @@ class Kit(NamedTuple):
     least: Callable[[Any, Any], Any]
     most: Callable[[Any, Any], Any]
     where: Callable[[Any, Any, Any], Any]
-    exp: Callable[[Any], Any]
     log2: Callable[[Any], Any]
 
 
@@ -31,14 +30,14 @@ def _pick(condition: Any, yes: Any, no: Any) -> Any:
     return yes if condition else no
 
 
-SCALARS = Kit(math.ceil, math.floor, min, max, _pick, math.exp, math.log2)
+SCALARS = Kit(math.ceil, math.floor, min, max, _pick, math.log2)
 
 
 def kit(*values: Any) -> Kit:
     """The operations for `values`: numpy's where one of them is an array, Python's otherwise."""
     if any(hasattr(value, "ndim") for value in values):
         np: Any = sys.modules["numpy"]
-        return Kit(np.ceil, np.floor, np.minimum, np.maximum, np.where, np.exp, np.log2)
+        return Kit(np.ceil, np.floor, np.minimum, np.maximum, np.where, np.log2)
     return SCALARS
 
 

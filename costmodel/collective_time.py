@@ -13,7 +13,7 @@ from typing import Any
 from .arith import kit
 from .device import Device
 from .op import Collective
-from .time_family import US, Family, Parameter, Params, forms
+from .time_family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
     "collective",
@@ -72,6 +72,8 @@ SHARP_RANKS = 8
 SHOT_NORM, HOST_NORM = 12, 8
 EAGER_DEVICE_US = 3.0
 COPY_SHARE = 0.87
+PCIE_BYTES_PER_S = 64e9
+"""One way; at or below it ranks meet on the host's PCIe."""
 KB, MB = 1e3, 1e6
 
 
@@ -83,12 +85,6 @@ def steps(work: Collective, k: Any) -> Any:
     if work.name == "all_to_all":
         return k.log2(work.world)
     return (2 if work.name == "all_reduce" else 1) * (work.world - 1)
-
-
-def switched(size: Any, power: int) -> Any:
-    """0 well below 1, 1 well above: how much of a switch between protocols is made."""
-    grown = size**power
-    return 1 - 1 / (1 + grown)
 
 
 def ring_s(work: Collective, device: Device, p: Params, working_set: Any = None) -> Any:

@@ -114,7 +114,7 @@ FEW_HEADS = 4
 
 def style_of(kernel: str, device: Device) -> str:
     """The name of a kernel's style, from what the measuring project called it; "" where unknown."""
-    if device.gpu.vendor == "Intel":
+    if device.gpu.architecture.startswith("Xe"):
         return "xpu"
     if "fa3" in kernel or "fa4" in kernel:
         return "fa3"

@@ -10,8 +10,15 @@ from .roofline import peak_flops, vector_peak
 
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12
-"""For a sheet that names neither: the L2 of an A100, and cores as fast as one of its SMs or an H100's
-(2.9 and 7.5 TFLOP/s)."""
+FLOPS_PER_CORE = {
+    "ampere": 2.9e12,
+    "ada": 2.55e12,
+    "hopper": 7.5e12,
+    "blackwell": 15.2e12,
+    "blackwell-rtx": 2.5e12,
+}
+"""For a sheet that names none: the L2 of an A100, cores as fast as those of its generation (dense 16 bit).
+A part of no known generation is cut into cores between an A100's and an H100's, whatever it calls one."""
 
 
 class Device(NamedTuple):
@@ -37,10 +44,12 @@ class Device(NamedTuple):
 def device(gpu: Gpu) -> Device:
     """The device of a sheet; what the sheet does not say is assumed, as the constants above state."""
     peak = peak_flops(gpu, "bf16")
-    cores = gpu.compute.cores or max(1, round(peak / ASSUMED_FLOPS_PER_CORE))
+    family = generation(gpu)
+    each = FLOPS_PER_CORE.get(family, ASSUMED_FLOPS_PER_CORE)
+    cores = (gpu.compute.cores if family else None) or max(1, round(peak / each))
     l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
     link = (gpu.link_gb_per_s or 64.0) / 2 * 1e9
-    return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, generation(gpu))
+    return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, family)
 
 
 def generation(gpu: Gpu) -> str:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..hardware.calibration import Key
 from ..hardware.spec import Gpu
-from .arith import alike, kit, least, most
-from .collective_time import custom_s, pcie_s, ring_s, wire_floor_s
+from .arith import alike, kit, least, most, some
+from .collective_time import PCIE_BYTES_PER_S, custom_s, pcie_s, ring_s, wire_floor_s
 from .decode_time import decode_s, mla_decode_s
 from .device import Device, device
 from .experts_time import grouped_gemm_s, route_s
@@ -22,7 +22,7 @@ from .gemm_time import gemm_s
 from .kernel_time import TIMES
 from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
 from .pointwise_time import RowKernel, pointwise_s, projection_s
-from .prefill_time import append_s, prefill_s
+from .prefill_time import append_s, dense_pairs, prefill_s
 from .roofline import floor_s, math_dtype
 from .share_time import share_s
 from .time_family import Params
@@ -46,7 +46,7 @@ ROW_OPS = (
 )
 """Which measured kernel stands for a pointwise op, by a word of its name; others are timed as an add."""
 AROUND_EXPERTS = ("route", "experts.silu_mul", "experts.activation", "combine")
-NEGLIGIBLE = 0.02
+NEGLIGIBLE = 0.1
 """A kind of confidence that holds less than this share of a total's time is not the total's."""
 
 
@@ -97,8 +97,8 @@ class Clock:
         """Every op with all its launches; routing and summing go with the type of the step's experts."""
         ops = tuple(ops)
         grouped = next((op.work for op in ops if isinstance(op.work, GroupedGemm)), None)
-        if grouped is not None:
-            self._experts_key = Key(dtype=grouped_type(self._in_math(grouped)))
+        kind = "bf16" if grouped is None else grouped_type(self._in_math(grouped))
+        self._experts_key = Key(dtype=kind)
         times = [self.expected(op.work) for op in ops]
         return [Expected(op.count * one.seconds, one.confidence) for op, one in zip(ops, times, strict=True)]
 
@@ -145,6 +145,8 @@ class Clock:
         choice = self.choice("gemm", Key(dtype=gemm_type(work)))
         rows, place = self._distinct(work.rows)
         seconds, confidence = self._formula(gemm_s, replace(work, rows=rows), choice)
+        if not measured_format(work):
+            confidence = confidence.loosened()
         return (seconds if place is None else seconds[place]), confidence
 
     def _formula(self, formula: Formula, work: Any, choice: Choice) -> tuple[Number, Confidence]:
@@ -186,12 +188,17 @@ class Clock:
         stored = work.row_bytes / (work.kv_heads * (work.qk_dim + (0 if work.v_in_k else work.v_dim)))
         kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
-        decoding = work.cached and alike(work.new <= FEW_NEW, "decoding or prefill")
+        few = alike(work.new <= FEW_NEW, "decoding or prefill")
+        decoding = few and (work.cached or not some(work.new - 1))
         rebuilt = work.qk_dim != work.v_dim and work.heads == work.kv_heads and not decoding
         family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
-        return self._formula(timed, work, choice)
+        seconds, confidence = self._formula(timed, work, choice)
+        sparse = not decoding and not some(work.window) and some(work.pairs < 0.999 * dense_pairs(work))
+        if sparse or not alike(stored >= 0.9, "the format of the cache"):
+            confidence = confidence.loosened()
+        return seconds, confidence
 
     def _eager(self, work: Attend) -> tuple[Number, Confidence]:
         """The three kernels of eager attention: two batched products and a softmax over written scores."""
@@ -210,6 +217,8 @@ class Clock:
     def _pointwise(self, work: Pointwise) -> tuple[Number, Confidence]:
         if work.name in AROUND_EXPERTS:
             return self._around_experts(work)
+        if not some(work.bytes.total):
+            return 0 * work.values, self.choice("pointwise", Key(op="add", dtype="fp16")).confidence
         op = next((op for word, op in ROW_OPS if word in work.name), "add")
         if op == "append":
             # A cache write's launch is in the attention kernel's time, as it was measured.
@@ -233,7 +242,7 @@ class Clock:
 
     def _collective(self, work: Collective) -> tuple[Number, Confidence]:
         key = Key(op=work.name)
-        if self.device.link_bytes_per_s <= PCIE_LINK:
+        if self.device.link_bytes_per_s <= PCIE_BYTES_PER_S:
             choice = self.choice("collective_pcie", key)
             return pcie_s(work, self.device, choice.params), choice.confidence
         choice = self.choice("collective", key)
@@ -242,12 +251,12 @@ class Clock:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
             fast = custom_s(work, self.device, own.params)
-            seconds = least(seconds, fast)
+            if _size(fast) < _size(seconds):
+                return least(seconds, fast), own.confidence
         return seconds, choice.confidence
 
 
 SCAN_SHARE, SCAN_ERROR = 0.2, 0.5
-PCIE_LINK = 64e9
 CUSTOM_RANKS = 8
 
 
@@ -262,6 +271,11 @@ def gemm_type(work: Gemm) -> str:
     if each >= 1.5:
         return "bf16"
     return "int8_wo" if each >= 0.75 else "int4_wo"
+
+
+def measured_format(work: Gemm) -> bool:
+    """Whether kernels for weights stored so were measured, or only some of as many bits."""
+    return gemm_type(work) not in ("int8_wo", "int4_wo") or work.stored.startswith(("int4-g", "int8"))
 
 
 def grouped_type(work: GroupedGemm) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .arith import Kit, kit, power_norm
 from .device import Device
+from .gemm_time import NARROW_BYTES
 from .op import Bytes, GroupedGemm
 from .time_family import US, Family, Parameter, Params, cold_share, forms
 
@@ -24,7 +25,7 @@ MOE = Family(
         "mma_share": Parameter(0.6, 0.05, 1.1, 0.6, "share of the dense peak inside a tile", RIDGE),
         "feed_share": Parameter(0.018, 0.001, 0.2, 0.018, "bytes an SM takes in per FLOP of its peak", RIDGE),
         "wave_us": Parameter(0.5, 0.001, 20, 0.5, "prologue and epilogue of a wave of tiles", RIDGE),
-        "memory_share": Parameter(0.8, 0.2, 1.2, 0.9, "share of bandwidth, weights", RIDGE),
+        "memory_share": Parameter(0.8, 0.35, 1.2, 0.9, "share of bandwidth, weights", RIDGE),
         "move_share": Parameter(0.6, 0.02, 20, 0.7, "share of bandwidth, permuting and adding up", RIDGE),
         "route_us": Parameter(0.5, 0.001, 20, 0.5, "routing per doubling of the tokens", RIDGE),
         "other_ranks": Parameter(0.2, 0.001, 4, 0.2, "cost of a token-expert pair of another rank", RIDGE),
@@ -42,7 +43,6 @@ STEP = 64
 MEMORY_NORM = 1.3
 REPLAYED_GAIN = 10
 L2_SHARE, L2_SHARPNESS = 0.8, 4
-NARROW_BYTES = {"fp8": 1.0, "fp4": 0.5625}
 
 
 @dataclass(frozen=True)

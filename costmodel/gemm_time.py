@@ -102,8 +102,8 @@ def gemm_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> An
     narrow = work.math in NARROW_BYTES
     a = NARROW_BYTES.get(work.math, work.activation_bytes)
     values = work.rows * work.outer
-    moved = work.rows * work.inner * a + work.weight_bytes + work.activation_bytes * values
-    memory_s = work.batch * moved / (p["memory_share"] * device.bandwidth)
+    moved = work.batch * (work.rows * work.inner * a + work.activation_bytes * values) + work.weight_bytes
+    memory_s = moved / (p["memory_share"] * device.bandwidth)
     if working_set is not None:
         memory_s = memory_s * cold_share(working_set, device.l2_bytes, L2_SHARPNESS, p["l2_gain"])
     splits = (1,) if narrow else SPLITS
@@ -111,7 +111,7 @@ def gemm_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> An
     for split, tiles_s in zip(splits, _tiles_s(work, a, device, splits, p, k), strict=True):
         seconds = power_norm(tiles_s, memory_s, p["overlap"])
         if split > 1:
-            partial = PARTIAL_BYTES * values * split / (SPLIT_SHARE * device.bandwidth)
+            partial = PARTIAL_BYTES * work.batch * values * split / (SPLIT_SHARE * device.bandwidth)
             seconds = seconds + p["split_us"] * US + partial
         best = seconds if best is None else k.least(best, seconds)
     total = p["launch_us"] * US + best

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..hardware.calibration import Key
+from .. import InputError
+from ..hardware.calibration import Calibration, Key
 from ..hardware.spec import Gpu
 from .collective_time import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
 from .decode_time import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
@@ -15,7 +16,7 @@ from .gemm_time import GEMM, gemm_forms, gemm_s
 from .pointwise_time import POINTWISE, PROJECTION, pointwise_s, projection_s
 from .prefill_time import MLA_PREFILL, PREFILL, prefill_kernel_s, prefill_start
 from .roofline import floor_s
-from .share_time import share_s
+from .share_time import SHARE, share_s
 from .time_family import Family, Params
 
 Forms = tuple[str, ...]
@@ -61,6 +62,29 @@ class Times(NamedTuple):
     def forms(self, work: Any) -> Forms:
         """The forms that a fit to such works tries."""
         return self.tried(work) if self.tried else tuple(self.family.forms)
+
+
+FAR_BEYOND = 10.0
+
+
+def check_parameters(calibration: Calibration) -> None:
+    """Refuse constants that no formula has, or that are far outside the range a fit may give them.
+
+    Raises InputError naming the group, the constant and what is allowed.
+    """
+    for name, groups in calibration.families.items():
+        for group in groups:
+            family = SHARE if group.form == "share" else TIMES[name].family
+            for each, value in group.params:
+                known = family.parameters.get(each)
+                where = f"{calibration.device}, {name}, {group.key}"
+                if known is None:
+                    allowed = ", ".join(family.parameters)
+                    raise InputError(f"{where}: no constant is called '{each[:40]}'; there are {allowed}")
+                usual = known.low / FAR_BEYOND <= value <= known.high * FAR_BEYOND
+                if not usual and value != known.fixed:
+                    allowed = f"{known.low:g} to {known.high:g}"
+                    raise InputError(f"{where}: {each} is {value:g}, far from what a fit gives it: {allowed}")
 
 
 TIMES: Mapping[str, Times] = {

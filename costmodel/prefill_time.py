@@ -17,7 +17,7 @@ from ..hardware.calibration import Key
 from .arith import Kit, kit, power_norm, some
 from .device import Device
 from .op import Attend, Bytes
-from .time_family import US, Family, Parameter, Params, forms
+from .time_family import US, Family, Parameter, Params, forms, switched
 
 WEAK = 0.01
 PREFILL = Family(
@@ -115,7 +115,7 @@ def style_of(key: Key, device: Device, latent: bool) -> str:
         return "flashinfer"
     if device.generation == "hopper":
         return "fa3"
-    return "xpu" if device.gpu.vendor == "Intel" else "fa2"
+    return "xpu" if device.gpu.architecture.startswith("Xe") else "fa2"
 
 
 def prefill_start(key: Key, device: Device) -> dict[str, float]:
@@ -219,7 +219,7 @@ def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) 
     moved = work.sequences * work.context * work.row_bytes
     if lay.rereads:
         # The grid walks heads first: once K and V outgrow L2, every block reads them from memory again.
-        spilt = switched_on(moved / device.l2_bytes)
+        spilt = switched(moved / device.l2_bytes, L2_SHARPNESS)
         blocks = k.ceil(work.new / lay.rows)
         moved = moved * (1 + (blocks - 1) * k.where(_causal(work), 0.5, 1.0) * spilt)
     narrow = 1 if work.math == "fp8" else 2
@@ -239,13 +239,10 @@ def append_s(appended: Any, device: Device, p: Params) -> Any:
     return appended * _rate_s(device, None) / p["update_share"]
 
 
-def switched_on(size: Any) -> Any:
-    grown = size**L2_SHARPNESS
-    return 1 - 1 / (1 + grown)
-
-
 def _rate_s(device: Device, working_set: Any) -> Any:
     """Seconds per byte: memory's where the working set misses L2, L2's where it fits."""
+    if not device.generation:
+        return 1 / device.bandwidth
     clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
     inside = 1 / (device.cores * clock * L2_BYTES_PER_CLOCK)
     outside = 1 / min(device.bandwidth, 1 / inside)
@@ -306,4 +303,11 @@ def _key_tiles(work: Attend, lay: Layout, rows: Any, blocks: Any, k: Kit) -> tup
     growing = growing + inside * past / lay.keys
     causal = k.least(growing, inside * full) + (blocks - inside) * full
     masked = _causal(work)
-    return k.where(masked, full, whole), k.where(masked, causal, blocks * whole)
+    # Keys chosen by an indexer: fewer pairs than the triangle, in tiles that are skipped.
+    kept = k.where(work.window > 0, 1.0, k.least(1.0, work.pairs / dense_pairs(work)))
+    return k.where(masked, full * kept, whole), k.where(masked, causal * kept, blocks * whole)
+
+
+def dense_pairs(work: Attend) -> Any:
+    """Query-key pairs of causal attention that leaves none out."""
+    return work.new * (work.context - work.new) + work.new * (work.new + 1) / 2

@@ -70,3 +70,9 @@ def cold_share(working_set: Any, l2_bytes: Any, sharpness: int, l2_gain: Any) ->
     """
     hit = 1 / (1 + (working_set / l2_bytes) ** sharpness)
     return 1 - hit + hit / (1 + l2_gain)
+
+
+def switched(size: Any, power: int) -> Any:
+    """0 well below 1, 1 well above: how much of a switch between protocols is made."""
+    grown = size**power
+    return 1 - 1 / (1 + grown)

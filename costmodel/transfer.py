@@ -24,7 +24,7 @@ GENERATIONS = {"ampere": 0.0, "ada": 1.25, "hopper": 1.5, "blackwell-rtx": 2.5, 
 UNKNOWN_GENERATION = 2.0
 RATIO_WEIGHT = 0.2
 MEMORY_KIND = 1.5
-OTHER_STACK, OTHER_VERSION, OTHER_KERNEL, OTHER_KV, NOT_DEFAULT = 0.6, 0.1, 0.5, 0.4, 0.5
+OTHER_STACK, OTHER_VERSION, OTHER_KERNEL, OTHER_KV, NOT_DEFAULT = 0.6, 0.1, 0.5, 0.4, 1.2
 OTHER_DTYPE = {
     frozenset(("fp16", "bf16")): 0.05,
     frozenset(("half", "bfloat16")): 0.05,
@@ -44,11 +44,10 @@ OTHER_DTYPE = {
     frozenset(("int4_wo", "bf16")): 2.5,
 }
 FAR = 6.0
-SAME_GPU_WIDER = 1.5
-SIBLING_WIDER = 1.5
-STRANGER_WIDER = 2.5
-"""How much wider an error is stated where the group is another of the same GPU, one of the same
-generation, or of none that resembles it; `abroad` is used instead where it was measured and is larger."""
+LEAST_ERROR, ERROR_PER_DISTANCE = 0.04, 0.12
+"""What a borrowed group's error is stated as at least: it grows with the distance it was borrowed over, as
+the medians of `--leave-gpu-out` do; `abroad`, where it was measured, and its own error if larger."""
+LIKE_ERROR = 0.15
 ASSUMED_ERROR = 0.5
 LINK_FAMILIES = ("collective", "collective_pcie", "custom_all_reduce", "custom_pcie")
 SM_SLACK = 1.2
@@ -69,6 +68,11 @@ class Confidence(NamedTuple):
         if self.kind == "transferred":
             return f"transferred (~{self.error:.0%}, from {self.gpu})"
         return f"assumed (~{self.error:.0%})"
+
+    def loosened(self) -> Confidence:
+        """The same constants for something that was not measured but is like it."""
+        kind = "transferred" if self.kind == "calibrated" else self.kind
+        return self._replace(kind=kind, error=max(1.5 * self.error, LIKE_ERROR))
 
 
 class Choice(NamedTuple):
@@ -102,18 +106,24 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     family = SHARE if group.form == "share" else family
     known: dict[str, Any] = {"key": group.key, "form": group.form}
     params: dict[str, Any] = {**family.complete(dict(group.params)), **known}
-    if source.gpu.name == gpu.name and fits(wanted, group):
+    if source.gpu == gpu and fits(wanted, group):
         return Choice(params, Confidence("calibrated", group.error.median, str(group.key), gpu.name))
-    if source.gpu.name == gpu.name:
-        error = group.error.median * SAME_GPU_WIDER
-    else:
+    error = max(group.error.median, LEAST_ERROR + ERROR_PER_DISTANCE * best[0])
+    if source.gpu != gpu:
         params = {**family.lent(dict(group.params)), **known}
-        if family.name == "gemm":
+        if family.name == "gemm" and generation(gpu):
             params = scaled(params, device(source.gpu), device(gpu))
-        same = generation(gpu) == generation(source.gpu) != ""
-        error = group.error.median * (SIBLING_WIDER if same else STRANGER_WIDER)
         error = max(error, group.abroad.median if group.abroad else 0.0)
+        if not generation(gpu) and gpu.vendor != "AMD":
+            return Choice(
+                params, Confidence("assumed", max(error, ASSUMED_ERROR), str(group.key), source.gpu.name)
+            )
     return Choice(params, Confidence("transferred", error, str(group.key), source.gpu.name))
+
+
+def special(key: Key) -> bool:
+    """Kernels of vision encoders and of ungated experts: like no others of their type."""
+    return "encoder:" in key.kernel or "nongated" in key.kernel
 
 
 def assumed(family: Family, wanted: Key, gpu: Gpu) -> Choice:
@@ -160,13 +170,16 @@ def key_distance(wanted: Key, have: Key, default: bool = False) -> float:
         total += 0.3 * abs(log2(wanted.world / have.world)) if have.world else 0.2
     if wanted.kv and wanted.kv != have.kv:
         total += OTHER_KV
+    if special(wanted) != special(have):
+        total += FAR / 2
     if not wanted.stack:
-        return total + (0.0 if default else NOT_DEFAULT)
+        total += OTHER_KERNEL if wanted.kernel and wanted.kernel != have.kernel else 0.0
+        return total + (0.0 if default or wanted.kernel == have.kernel else NOT_DEFAULT)
     if wanted.stack != have.stack:
         family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
         total += OTHER_VERSION if family else OTHER_STACK + (0.0 if default else OTHER_VERSION)
     if wanted.kernel != have.kernel:
-        total += OTHER_KERNEL
+        total += OTHER_KERNEL + (0.0 if default else OTHER_VERSION)
     return total
 
 

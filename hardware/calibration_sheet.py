@@ -83,12 +83,17 @@ def _group(section: Section, name: str) -> Group:
     if bad := [each for each, value in values if not 0 <= value <= 1e9]:
         raise params.error("is not between 0 and 1e9", bad[0])
     error, abroad = _spread(one, "error"), _spread(one, "abroad")
+    if error is None:
+        raise one.error("'error' is missing; it is required")
+    rows = one.take("rows", "int")
+    if rows < 1:
+        raise one.error("must be at least 1", "rows")
     group = Group(
         key,
         one.take("form", "str"),
         values,
-        one.take("rows", "int"),
-        error or Spread(0.0, 0.0, 0.0),
+        rows,
+        error,
         abroad,
         one.take("default", "bool", False),
     )
@@ -101,6 +106,8 @@ def _spread(section: Section, name: str) -> Spread | None:
     if part is None:
         return None
     read = Spread(*(part.take(each, "float") for each in Spread._fields))
+    if not all(0 <= each <= 1e6 for each in read):
+        raise part.error("errors are shares of zero or more")
     part.close()
     return read
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..costmodel.device import device, generation
 from ..costmodel.kernel_time import TIMES
-from ..costmodel.transfer import Calibrated, choose, gpu_distance, key_distance
+from ..costmodel.transfer import Calibrated, choose, gpu_distance, key_distance, special
 from ..hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .fit import FOLDS, Fitted, fit, fold_of, spread
@@ -28,9 +28,18 @@ FEWEST_ROWS = 8
 """A group of fewer rows than parameters says nothing about them."""
 MANY_ROWS = 60
 """From here on a group says enough: some seven rows a constant."""
-POOR = 0.2
+POOR, WORST = 0.2, 0.3
 STACK_ORDER = ("vllm", "sglang", "trtllm")
 """Whose group is a type's default where several were measured: the engine most people run first."""
+
+
+class Weight(NamedTuple):
+    """What makes a group fit to stand for its type: how many rows of how many shape families, and how
+    well they are predicted."""
+
+    rows: int
+    mape: float
+    shapes: int = 2
 
 
 class Cross(NamedTuple):
@@ -46,8 +55,14 @@ class Cross(NamedTuple):
 
     @property
     def error(self) -> Spread:
-        """Errors of the rows as predicted from the other folds."""
-        return spread(self.predicted_s, self.batch.time_s)
+        """Errors of the rows as predicted from the other folds; twice that where only rows, and not whole
+        shape families, could be held out."""
+        found = spread(self.predicted_s, self.batch.time_s)
+        return found if self.held_out else Spread(*(2 * each for each in found))
+
+    @property
+    def weight(self) -> Weight:
+        return Weight(len(self.batch.time_s), self.error.mape, len(set(self.batch.shape)))
 
 
 def cross_fit(batch: Batch, others: Sequence[Batch] = (), begin: Mapping[str, float] | None = None) -> Cross:
@@ -180,7 +195,7 @@ def _assemble(
         for family in FAMILIES:
             own = [c for c in crosses if c.batch.gpu.name == name and c.batch.family == family]
             if own:
-                defaults = default_keys({c.batch.key: Weight(len(c.batch.time_s), c.error.mape) for c in own})
+                defaults = default_keys({c.batch.key: c.weight for c in own})
                 families[family] = tuple(_group(c, away, c.batch.key in defaults) for c in own)
         made = Calibration(name, source, date, software, conditions, families=families)
         out[name] = Calibrated(gpu, made)
@@ -194,17 +209,13 @@ def _group(cross: Cross, away: Mapping[Where, Any], default: bool) -> Group:
     return Group(batch.key, fitted.form, params, len(batch.time_s), cross.error, away.get(where), default)
 
 
-class Weight(NamedTuple):
-    """What makes a group fit to stand for its type: how many rows, how well they are predicted."""
-
-    rows: int
-    mape: float
-
-
 def default_keys(weights: Mapping[Key, Weight]) -> set[Key]:
-    """The group that stands for each (op, types, ranks): one with rows enough and predicted well enough,
-    by the order of stacks, then the one with most rows. Kernels of encoders and of ungated experts
-    stand for nothing else."""
+    """The group that stands for each (op, types, ranks): predicted well enough, of rows enough, by the
+    order of stacks, then the one with most rows.
+
+    None where there is only what a sibling's group is better than: one shape family, errors beyond
+    `WORST`, or a kernel of encoders or ungated experts.
+    """
     alike: dict[Any, list[Key]] = defaultdict(list)
     for key in weights:
         alike[(key.op, key.dtype, key.kv, key.world)].append(key)
@@ -212,11 +223,14 @@ def default_keys(weights: Mapping[Key, Weight]) -> set[Key]:
     def rank(key: Key) -> tuple[bool, bool, bool, int, int, Key]:
         stack, weight = key.stack.split("-")[0], weights[key]
         order = STACK_ORDER.index(stack) if stack in STACK_ORDER else len(STACK_ORDER)
-        special = "encoder:" in key.kernel or "nongated" in key.kernel
-        poor = weight.mape > POOR
-        return special, poor, weight.rows < MANY_ROWS, order, -weight.rows, key
+        poor = weight.mape > POOR or weight.shapes < 2
+        return special(key), poor, weight.rows < MANY_ROWS, order, -weight.rows, key
 
-    return {min(same, key=rank) for same in alike.values()}
+    def stands(key: Key) -> bool:
+        return weights[key].shapes > 1 and weights[key].mape <= WORST and not special(key)
+
+    best = (min(same, key=rank) for same in alike.values())
+    return {key for key in best if stands(key)}
 
 
 def abroad(crosses: Sequence[Cross], library: Mapping[str, Calibrated]) -> dict[Where, Any]:

@@ -22,6 +22,8 @@ from ..hardware.spec import Gpu
 from .measured_rows import READERS, Reader, Rows
 
 CHUNK_ROWS = 50_000
+LARGEST, LONGEST_US = 1e12, 1e10
+MAY_BE_ZERO = ("causal", "window")
 BOX_WORDS = ("sxm", "server", "dgx", "pairwise", "nvlink")
 """What a file may add to a GPU's name: the form factor, or the box it stood in."""
 
@@ -55,15 +57,26 @@ def batches(
     """
     first = 2
     try:
-        with pd.read_csv(path, chunksize=chunk_rows, keep_default_na=False, low_memory=False) as chunks:
+        header = pd.read_csv(path, nrows=0, index_col=False)
+        reader = reader_of(path, list(header.columns))
+        with pd.read_csv(
+            path,
+            chunksize=chunk_rows,
+            usecols=list(reader.columns),
+            index_col=False,
+            skip_blank_lines=False,
+            keep_default_na=False,
+            low_memory=False,
+        ) as chunks:
             for chunk in chunks:
-                reader = reader_of(path, list(chunk.columns))
                 chunk = chunk.assign(line=np.arange(first, first + len(chunk)))
                 first += len(chunk)
                 yield from _of_chunk(chunk, reader, excluded, gpu)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except InputError:
+        raise
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
         raise InputError(f"{path}: not a CSV file: {str(error).splitlines()[0]}") from None
 
 
@@ -78,13 +91,14 @@ def reader_of(path: str, columns: list[str]) -> Reader:
 
 def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | None) -> Iterator[Batch]:
     time_us = pd.to_numeric(chunk["time_us"], errors="coerce").to_numpy(dtype=float)
-    usable = np.isfinite(time_us) & (time_us > 0)
+    usable = (time_us > 0) & (time_us <= LONGEST_US)
     for column in reader.numbers:
-        values = pd.to_numeric(chunk[column], errors="coerce")
-        chunk[column] = values.astype(float)
-        usable &= np.isfinite(values.to_numpy(dtype=float)) & (values.to_numpy(dtype=float) >= 0)
-    if len(bad := np.flatnonzero(~usable)):
-        excluded["a time or a size that is not a positive number"] += len(bad)
+        values = pd.to_numeric(chunk[column], errors="coerce").to_numpy(dtype=float)
+        least = 0 if column in MAY_BE_ZERO else 1
+        usable &= (values >= least) & (values <= LARGEST) & (values == np.rint(values))
+        chunk[column] = values
+    if bad := int((~usable).sum()):
+        excluded["a time or a size that is not a whole positive number in its range"] += bad
     chunk = chunk.assign(time_s=time_us * 1e-6)[usable]
     for names, rows in chunk.groupby(["gpu", *reader.group], sort=True):
         named = dict(zip(["gpu", *reader.group], names, strict=True))
@@ -95,6 +109,12 @@ def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | N
         reason = reader.refuse(named)
         if reason:
             excluded[reason] += len(rows)
+            continue
+        sensible = reader.sensible({name: rows[name].to_numpy() for name in reader.numbers})
+        if unlikely := int((~sensible).sum()):
+            excluded["shapes that contradict themselves"] += unlikely
+            rows = rows[sensible]
+        if not len(rows):
             continue
         columns: Rows = {name: rows[name].to_numpy() for name in (*reader.numbers, *reader.texts)}
         for part in reader.read(named, columns, device(gpu)):

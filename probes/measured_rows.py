@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..costmodel.attention import visited_pairs
+from ..costmodel.collective_time import PCIE_BYTES_PER_S
 from ..costmodel.device import Device
 from ..costmodel.experts_time import TILES, ExpertLayer
 from ..costmodel.op import Attend, Collective, Gemm
@@ -37,9 +38,15 @@ class Part(NamedTuple):
     keep: Any = slice(None)
 
 
+def anything(rows: Rows) -> Any:
+    """No row of this kind can contradict itself."""
+    return np.full(len(next(iter(rows.values()))), True)
+
+
 class Reader(NamedTuple):
     """One kind of file: `columns` that tell it, `group` those that tell groups apart, `numbers` and
-    `texts` those of a row; `refuse` says why a group is left out ("" where it is not)."""
+    `texts` those of a row; `refuse` says why a group is left out ("" where it is not), `sensible` which
+    rows make sense."""
 
     name: str
     group: tuple[str, ...]
@@ -47,6 +54,7 @@ class Reader(NamedTuple):
     texts: tuple[str, ...]
     refuse: Callable[[Mapping[str, Any]], str]
     read: Callable[[Mapping[str, Any], Rows, Device], Iterator[Part]]
+    sensible: Callable[[Rows], Any] = anything
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -118,8 +126,10 @@ COLLECTIVES = {
     "send_recv": "send",
     "send": "send",
 }
-PCIE_BYTES_PER_S = 64e9
-"""One way; at or below it ranks meet on the host's PCIe."""
+
+
+def sensible_collective(rows: Rows) -> Any:
+    return rows["world"] >= 2
 
 
 def refuse_collective(named: Mapping[str, Any]) -> str:
@@ -196,12 +206,30 @@ def read_other(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator
     yield Part("pointwise", key, RowKernel(count, width, moved), moved, joined(width))
 
 
+BARE_STACKS = ("fa3",)
+"""Measured as kernels alone (InferSim), without a serving stack's cache write."""
 STORED = {"bf16": 2, "fp16": 2, "fp8": 1}
 
 
 def refuse_attention(named: Mapping[str, Any]) -> str:
     unknown = [named[name] for name in ("dtype", "kv_dtype") if named[name] not in STORED]
     return f"attention rows of a type not modelled ({str(unknown[0])[:40]})" if unknown else ""
+
+
+def sensible_attention(rows: Rows) -> Any:
+    """Query heads share KV heads evenly, and a sequence has no more new tokens than tokens."""
+    grouped = rows["q_heads"] % rows["kv_heads"] == 0
+    return grouped & (rows["q_len"] <= rows["kv_len"]) & (rows["causal"] <= 1)
+
+
+def sensible_mla(rows: Rows) -> Any:
+    return rows["q_len"] <= rows["kv_len"]
+
+
+def refuse_mla(named: Mapping[str, Any]) -> str:
+    if named["phase"] not in ("prefill", "decode"):
+        return f"MLA rows of no known phase ({str(named['phase'])[:40]})"
+    return refuse_attention(named)
 
 
 def _attention_key(named: Mapping[str, Any]) -> Key:
@@ -254,7 +282,7 @@ def _prefill_rows(key: Key, rows: Rows, device: Device) -> tuple[str, PrefillKer
     fresh = rows["batch"] * new
     cached = 2 * fresh * rows["kv_heads"] * rows["head_dim"]
     moved = work.bytes.total
-    if key.kernel.startswith("encoder:"):
+    if key.kernel.startswith("encoder:") or key.stack in BARE_STACKS:
         return "prefill", PrefillKernel(work), moved
     prepared: Any = 0
     style = style_of(key, device, False)
@@ -332,7 +360,14 @@ REPEATED_SLOTS = "sglang-0.5.10"
 def refuse_moe(named: Mapping[str, Any]) -> str:
     if named["dtype"] not in MOE_TYPES:
         return f"MoE rows of a type not modelled ({str(named['dtype'])[:40]})"
+    if _skew(str(named["distribution"])) is None:
+        return f"MoE rows of a distribution not modelled ({str(named['distribution'])[:40]})"
     return ""
+
+
+def sensible_moe(rows: Rows) -> Any:
+    """No more experts a token, and no more ranks, than there are experts."""
+    return (rows["topk"] <= rows["experts"]) & (rows["moe_ep"] <= rows["experts"])
 
 
 def read_moe(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[Part]:
@@ -340,13 +375,12 @@ def read_moe(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     math, activation, weight = MOE_TYPES[named["dtype"]]
     tokens, top_k, experts = rows["num_tokens"], rows["topk"], rows["experts"]
     ranks = rows["moe_ep"]
-    alpha = np.array([_skew(str(text)) for text in rows["distribution"]])
-    dealt = balanced(tokens, top_k, experts, ranks)
-    each, touched = np.repeat(dealt.tokens, len(SHARES), 0), dealt.experts * SHARES
-    if (alpha > 0).any():
-        skewed = power_law(tokens, top_k, experts, ranks, np.where(alpha > 0, alpha, 1.01))
-        each = np.where(alpha > 0, skewed.tokens, each)
-        touched = np.where(alpha > 0, skewed.experts, touched)
+    alpha = _skew(str(named["distribution"])) or 0.0
+    if alpha:
+        each, touched = power_law(tokens, top_k, experts, ranks, alpha)
+    else:
+        each, touched = balanced(tokens, top_k, experts, ranks)
+        each, touched = np.repeat(each, len(SHARES), 0), touched * SHARES
     touched = touched * np.maximum(1, 1 / np.maximum(touched.sum(0), 1e-9))
     if named["framework"] == REPEATED_SLOTS:
         each = np.where(ranks > 1, each * top_k, each)
@@ -369,12 +403,18 @@ def read_moe(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     yield Part("moe", key, work, work.bytes.total, shape)
 
 
-def _skew(text: str) -> float:
-    """Exponent of `power_law_1.2`; 0 of what is balanced."""
-    try:
-        return float(text.removeprefix("power_law_")) if text.startswith("power_law_") else 0.0
-    except ValueError:
+STEEPEST = 4.0
+
+
+def _skew(text: str) -> float | None:
+    """Exponent of `power_law_1.2`; 0 of what is balanced; None of anything else."""
+    if text.startswith("balanced"):
         return 0.0
+    try:
+        alpha = float(text.removeprefix("power_law_"))
+    except ValueError:
+        return None
+    return alpha if text.startswith("power_law_") and 0 < alpha <= STEEPEST else None
 
 
 READERS = (
@@ -386,6 +426,7 @@ READERS = (
         (),
         refuse_collective,
         read_collective,
+        sensible_collective,
     ),
     Reader(
         "attention",
@@ -394,22 +435,25 @@ READERS = (
         (),
         refuse_attention,
         read_attention,
+        sensible_attention,
     ),
     Reader(
         "MLA",
         ("framework", "phase", "kernel", "dtype", "kv_dtype"),
         ("batch", "q_len", "kv_len", "heads"),
         (),
-        refuse_attention,
+        refuse_mla,
         read_mla,
+        sensible_mla,
     ),
     Reader(
         "MoE",
-        ("framework", "kernel", "dtype"),
+        ("framework", "kernel", "dtype", "distribution"),
         ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep"),
-        ("distribution",),
+        (),
         refuse_moe,
         read_moe,
+        sensible_moe,
     ),
     Reader("other", ("framework", "op", "dtype"), ("rows", "cols"), ("note",), refuse_other, read_other),
 )

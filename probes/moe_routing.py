@@ -22,6 +22,8 @@ LARGEST = 0.56
 WHOLE_BELOW = 12
 TOKEN_SHARE = 0.8
 FEW_RANGE = (0.01, 2.0)
+POLE = 1e-6
+"""The integrals have logarithms at exponents of 1 and 2; a hair beside them they have none."""
 
 
 class Dealt(NamedTuple):
@@ -42,7 +44,7 @@ def balanced(tokens: Any, top_k: Any, experts: Any, ranks: Any) -> Dealt:
     return Dealt((rows / touched)[None], touched[None])
 
 
-def power_law(tokens: Any, top_k: Any, experts: Any, ranks: Any, alpha: Any) -> Dealt:
+def power_law(tokens: Any, top_k: Any, experts: Any, ranks: Any, alpha: float) -> Dealt:
     """Loads as x^-alpha on [1, 0.8 T], scaled to T k, capped at T with the overflow to the least loaded;
     the rank with the largest sum is timed."""
     local, mean = experts / ranks, tokens * top_k / experts
@@ -59,12 +61,12 @@ def power_law(tokens: Any, top_k: Any, experts: Any, ranks: Any, alpha: Any) -> 
     return Dealt(np.maximum(each, 1), np.minimum(each, 1) * weight * local)
 
 
-def _loads(tokens: Any, top_k: Any, experts: Any, alpha: Any, mean: Any) -> tuple[Any, Any]:
+def _loads(tokens: Any, top_k: Any, experts: Any, alpha: float, mean: Any) -> tuple[Any, Any]:
     """(mean load of each quantile bin, largest expected load), both at most `tokens`."""
     few = tokens * top_k <= experts
     low = np.where(few, FEW_RANGE[0], 1.0)
     high = np.where(few, FEW_RANGE[1], np.maximum(TOKEN_SHARE * tokens, 1.0001))
-    one, two = 1 - alpha, 2 - alpha
+    one, two = (c - alpha if abs(c - alpha) > POLE else POLE for c in (1.0, 2.0))
     edges = (low**one + EDGES * (high**one - low**one)) ** (1 / one)
     middle = np.diff(edges**two, axis=0) / two / (np.diff(edges**one, axis=0) / one)
     scale = mean / (middle * SHARES).sum(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import InputError
 from ..costmodel.transfer import Confidence
 from ..hardware.spec import Gpu
 from .calibrate import Cross, calibrations, cross_fit_all, leave_gpu_out
@@ -30,6 +31,8 @@ def gpu_left_out(paths: Sequence[str], gpu: Gpu | None = None) -> Validation:
     crosses = _crosses(paths, gpu, out)
     for cross, choice in leave_gpu_out(crosses, calibrations(crosses, "these files", "")):
         out.add(paths[0], cross.batch, predict(cross.batch, choice.params), choice.confidence)
+    if not out.groups and crosses:
+        raise InputError("--leave-gpu-out needs rows of two GPUs that share a family of kernels")
     return out
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import InputError
 from ..costmodel.kernel_time import TIMES
 from ..costmodel.time_family import Family, Parameter
 from ..costmodel.transfer import Calibrated, choose
@@ -52,6 +53,8 @@ def refit(
 ) -> tuple[list[Refit], Calibration | None]:
     """Every group of one GPU's measurements, and the calibration of those accepted (None: none was)."""
     wanted = [batch for batch in batches if len(batch.time_s) >= FEWEST]
+    if not wanted:
+        raise InputError(f"nothing to fit: no group has {FEWEST} rows or more")
     tried = [_one(batch, list(library(batch.gpu))) for batch in wanted]
     kept = [each for each in tried if each.accepted]
     if not kept:

@@ -78,7 +78,14 @@ class Validation:
         return out
 
     def add(self, file: str, batch: Batch, predicted_s: Any, confidence: Confidence) -> None:
-        """Count one batch with its predictions."""
+        """Count one batch with its predictions; rows that have none (a shape beyond all sense) are left
+        out."""
+        sound = np.isfinite(predicted_s) & (predicted_s > 0)
+        if not sound.all():
+            self.excluded["shapes that no time can be given for"] += int((~sound).sum())
+            batch, predicted_s = select(batch, sound), predicted_s[sound]
+            if not len(predicted_s):
+                return
         floor_s = np.broadcast_to(TIMES[batch.family].floor_s(batch.work, batch.gpu), batch.time_s.shape)
         key = (batch.family, batch.gpu.name, str(batch.key))
         line = self.groups.get(key)
@@ -158,6 +165,21 @@ def join(parts: list[Batch]) -> Batch:
     """Batches of one group as one."""
     names = ("work", "working_set", "time_s", "shape", "line")
     return parts[0]._replace(**{name: _joined([getattr(part, name) for part in parts]) for name in names})
+
+
+def select(batch: Batch, keep: Any) -> Batch:
+    """The rows of a batch that `keep` selects."""
+    names = ("work", "working_set", "time_s", "shape", "line")
+    return batch._replace(**{name: _selected(getattr(batch, name), keep) for name in names})
+
+
+def _selected(value: Any, keep: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _selected(each, keep) for name, each in value.items()}
+    if is_dataclass(value):
+        kind: Any = type(value)
+        return kind(**{name: _selected(each, keep) for name, each in vars(value).items()})
+    return value[keep] if isinstance(value, np.ndarray) else value
 
 
 def _joined(values: list[Any]) -> Any:

@@ -29,6 +29,7 @@ from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.calibration_sheet import all_shipped
 from infercost.hardware.catalogue import gpu_names, load_gpu
 from infercost.models.catalogue import load_model
+from infercost.models.recipes import find_recipe
 
 GPUS = ("a100", "h100", "b200", "rtx-pro-6000", "h20", "mi300x", "t4", "cpu")
 counts = st.integers(1, 20_000)
@@ -114,9 +115,12 @@ def works(draw: st.DrawFn) -> Work:
 @given(works(), gpus)
 def test_never_below_the_floor_from_cold_memory(work: Work, gpu: str) -> None:
     expected = clock(gpu).expected(work)
+    floor = floor_s(work, load_gpu(gpu))
     assert np.isfinite(expected.seconds)
-    assert expected.seconds >= floor_s(work, load_gpu(gpu))
+    assert expected.seconds >= floor
     assert expected.confidence.error > 0
+    if floor > 1e-3 and gpu not in ("t4", "cpu", "mi300x"):
+        assert expected.seconds < 40 * floor, "nothing large is that far from its roof"
 
 
 @settings(max_examples=200, deadline=None)
@@ -351,6 +355,87 @@ def test_a_total_is_as_sure_as_its_least_sure_part_that_matters() -> None:
     assert pooled([]).kind == "assumed"
     assert str(lent) == "transferred (~20%, from y)"
     assert str(sure) == "calibrated (median 4%)"
+
+
+def test_eager_attention_of_many_sequences_reads_its_cache_once() -> None:
+    """Batched products: the weights' bytes are those of the whole batch."""
+    times, model, gpu = clock("h100"), load_model("llama-3-8b"), load_gpu("h100")
+    run = Run(attention="eager")
+    for batch in (1, 8, 64, 512):
+        step = ops(Plan(model, decode(batch, 4096), run, gpu))
+        for op, expected in zip(step, times.each(step), strict=True):
+            if op.name.startswith("attention") and batch > 1:
+                floor = floor_s(op.work, gpu)
+                assert expected.seconds < op.count * (6 * floor + 30e-6), (batch, op.name)
+
+
+def test_narrow_experts_are_no_slower_than_wide_ones() -> None:
+    for name in ("h100", "h200", "b200"):
+        times, model, gpu = clock(name), load_model("deepseek-v3"), load_gpu(name)
+        total = {}
+        for recipe in ("bf16", "fp8", "fp8-block"):
+            run = Run(recipe=find_recipe(recipe))
+            total[recipe] = times.total(ops(Plan(model, decode(32, 1024), run, gpu))).seconds
+        assert total["fp8"] < total["bf16"], name
+        assert total["fp8-block"] < total["bf16"], name
+
+
+def test_keys_that_an_indexer_leaves_out_cost_nothing() -> None:
+    """GLM-5 looks at 2,048 keys a query: a prompt of 128k is nowhere near the triangle."""
+    times, model, gpu = clock("h100"), load_model("glm-5"), load_gpu("h100")
+    step = ops(Plan(model, prefill(1, 131_072), Run(), gpu))
+    for op, expected in zip(step, times.each(step), strict=True):
+        if op.name.startswith("attention"):
+            assert expected.seconds < 10 * op.count * floor_s(op.work, gpu)
+            assert expected.confidence.kind != "calibrated"
+
+
+def test_what_moves_nothing_takes_nothing() -> None:
+    """Ideal fusion: the activations never leave the chip, and no kernel is launched for them."""
+    work = Pointwise("rope", 4096, 0, 0, 3, rows=1)
+    assert clock("h100").expected(work).seconds == floor_s(work, load_gpu("h100"))
+
+
+def test_the_engine_own_all_reduce_is_the_one_replayed_from_a_graph() -> None:
+    for name in ("a100", "b200"):
+        choice = clock(name).choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
+        assert "eager" not in choice.confidence.group
+        assert choice.params["launch_us"] < 12
+
+
+def test_a_part_with_cores_of_another_kind_is_not_absurd() -> None:
+    for name in ("gaudi2", "gaudi3", "groq-lpu-v1", "tpu-v5e", "b100"):
+        gpu = load_gpu(name)
+        step = ops(Plan(load_model("llama-3-8b"), decode(1, 2048), Run(), gpu))
+        total = clock(name).total(step)
+        launches = sum(op.count for op in step)
+        assert total.seconds < 4 * step_floor_s(step, gpu) + 20e-6 * launches, name
+        if name != "b100":
+            assert total.confidence.kind == "assumed", name
+
+
+def test_vision_encoders_lend_to_no_decoder() -> None:
+    choice = choose(
+        TIMES["prefill"].family,
+        Key("vllm-0.24.0", "a_kernel_of_tomorrow", dtype="bf16", kv="bf16"),
+        load_gpu("b200"),
+        library().values(),
+    )
+    assert "encoder:" not in choice.confidence.group
+    assert choice.confidence.kind == "transferred"
+
+
+def test_a_sheet_that_takes_a_name_is_not_calibrated_by_it() -> None:
+    h100 = load_gpu("h100")
+    slower = replace(h100, memory=replace(h100.memory, bandwidth_gb_per_s=1000.0))
+    assert choose(GEMM, Key(dtype="bf16"), slower, library().values()).confidence.kind == "transferred"
+
+
+def test_formats_that_were_not_measured_are_not_calibrated() -> None:
+    times = clock("a100")
+    for stored, kind in (("int4-g128", "calibrated"), ("q4_k", "transferred"), ("nf4", "transferred")):
+        work = Gemm(1, 4096, 4096, 4096 * 4096 * 0.55, "bf16", stored=stored)
+        assert times.expected(work).confidence.kind == kind, stored
 
 
 def test_equal_works_are_timed_once() -> None:

@@ -82,9 +82,12 @@ def test_a_file_in_any_chunks_is_the_same(tmp_path: Path) -> None:
     [
         ("x,h100_sxm,vllm-1-eager,bf16,1,64,64,9", "without a CUDA graph"),
         ("x,h100_sxm,vllm-1,bf99,1,64,64,9", "a type not modelled (bf99)"),
-        ("x,h100_sxm,vllm-1,bf16,1,64,64,-9", "not a positive number"),
-        ("x,h100_sxm,vllm-1,bf16,one,64,64,9", "not a positive number"),
-        ("x,h100_sxm,vllm-1,bf16,1,64,64,inf", "not a positive number"),
+        ("x,h100_sxm,vllm-1,bf16,1,64,64,-9", "whole positive number"),
+        ("x,h100_sxm,vllm-1,bf16,one,64,64,9", "whole positive number"),
+        ("x,h100_sxm,vllm-1,bf16,1,64,64,inf", "whole positive number"),
+        ("x,h100_sxm,vllm-1,bf16,0,64,64,9", "whole positive number"),
+        ("x,h100_sxm,vllm-1,bf16,1.5,64,64,9", "whole positive number"),
+        ("x,h100_sxm,vllm-1,bf16,1,1e300,64,9", "whole positive number"),
         ("x,x1000,vllm-1,bf16,1,64,64,9", "no sheet for the GPU 'x1000'"),
         ("x,../../etc/passwd,vllm-1,bf16,1,64,64,9", "no sheet for the GPU"),
         ("x,sheet.yaml,vllm-1,bf16,1,64,64,9", "no sheet for the GPU"),
@@ -114,6 +117,68 @@ def test_a_file_of_something_else(text: str, said: str, tmp_path: Path) -> None:
         list(batches(str(path), Counter()))
     with pytest.raises(InputError, match="cannot read"):
         list(batches(str(tmp_path / "absent.csv"), Counter()))
+
+
+ATTENTION = (
+    "gpu,framework,kernel,dtype,kv_dtype,batch,q_len,kv_len,q_heads,kv_heads,head_dim,causal,window,time_us\n"
+)
+MOE = "gpu,framework,kernel,dtype,num_tokens,hidden,inter,topk,experts,moe_tp,moe_ep,distribution,time_us\n"
+OTHERS = {
+    "attention": (ATTENTION, "h100,vllm-1,fa3,bf16,bf16,{},9", "1,64,64,8,2,128,1,0"),
+    "mla": (
+        "gpu,framework,phase,kernel,dtype,kv_dtype,batch,q_len,kv_len,heads,time_us\n",
+        "h100,s,{},9",
+        "decode,k,bf16,bf16,1,1,64,16",
+    ),
+    "moe": (MOE, "h100,vllm-1,k,bf16,{},9", "1,512,512,2,8,1,1,balanced"),
+    "collective": ("gpu,framework,op,bytes,world,time_us\n", "h100,nccl-2/nccl,{},9", "all_reduce,1024,2"),
+    "other": ("gpu,framework,op,dtype,rows,cols,note,time_us\n", "h100,s,{},9", "add,fp16,8,8,"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        *(
+            ("attention", text)
+            for text in ("1,65,64,8,2,128,1,0", "1,64,64,8,3,128,1,0", "0,64,64,8,2,128,1,0")
+        ),
+        *(("attention", text) for text in ("1,0,64,8,2,128,1,0", "1,64,64,8,0,128,1,0", "1,64,64,8,2,0,1,0")),
+        *(("attention", text) for text in ("1,64,64,8,2,128,2,0", "1,64,64,8,2,128,1,-1")),
+        *(("mla", text) for text in ("banana,k,bf16,bf16,1,1,64,16", "prefill,k,bf16,bf16,1,65,64,16")),
+        *(("moe", text) for text in ("1,512,512,9,8,1,1,balanced", "1,512,512,2,8,1,16,balanced")),
+        *(
+            ("moe", f"64,512,512,2,8,1,1,{text}")
+            for text in ("banana", "power_law_-3", "power_law_nan", "power_law_inf")
+        ),
+        *(("moe", text) for text in ("1,512,512,2,0,1,1,balanced", "1,512,512,2,8,0,1,balanced")),
+        *(("collective", text) for text in ("all_reduce,1024,1", "all_reduce,0,2", "all_reduce,1024,2.5")),
+        *(("other", text) for text in ("add,fp16,0,8,", "add,fp16,8,0,", "computescale,fp8,8,8,")),
+    ],
+)
+def test_shapes_that_cannot_be_are_left_out(kind: str, shape: str, tmp_path: Path) -> None:
+    header, line, good = OTHERS[kind]
+    path = tmp_path / "x.csv"
+    path.write_text(header + line.format(good) + "\n" + line.format(shape) + "\n", encoding="utf-8")
+    found = validate([str(path)], lambda _: [])
+    assert sum(line.expected.rows for line in found.lines()) == 1
+    assert sum(found.excluded.values()) == 1
+
+
+@pytest.mark.parametrize("alpha", ["1.0", "2", "2.0", "1.01", "0.5", "3.9"])
+def test_every_skew_has_a_time(alpha: str, tmp_path: Path) -> None:
+    header, line, _ = OTHERS["moe"]
+    path = tmp_path / "x.csv"
+    path.write_text(header + line.format(f"64,512,512,2,8,1,4,power_law_{alpha}") + "\n", encoding="utf-8")
+    assert validate([str(path)], lambda _: []).lines()[0].expected.rows == 1
+
+
+def test_lines_are_counted_past_blank_ones_and_extra_columns_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    rows = "gpu,framework,dtype,m,n,k,time_us,extra\n\n\nh100,v,bf16,8192,8192,8192,1,hello\n"
+    path.write_text(rows, encoding="utf-8")
+    found = validate([str(path)], lambda _: [])
+    assert [each.line for each in found.flagged] == [4]
 
 
 @pytest.mark.parametrize(
@@ -208,9 +273,10 @@ def test_the_default_is_the_engine_most_people_run_where_it_is_well_predicted() 
         poor: Weight(90, 0.5),
         encoder: Weight(90, 0.1),
     }
-    assert default_keys(good) == {vllm, poor}
-    assert default_keys({**good, vllm: Weight(100, 0.3)}) == {sglang, poor}
-    assert default_keys({**good, vllm: Weight(10, 0.1)}) == {sglang, poor}
+    assert default_keys(good) == {vllm}, "what is half wrong, or an encoder's, stands for nothing"
+    assert default_keys({**good, vllm: Weight(100, 0.3)}) == {sglang}
+    assert default_keys({**good, vllm: Weight(10, 0.1)}) == {sglang}
+    assert default_keys({vllm: Weight(100, 0.1, shapes=1)}) == set()
 
 
 # --- refits ---
@@ -313,7 +379,7 @@ def test_balanced_routing_by_hand() -> None:
 @given(st.integers(2, 16384), st.sampled_from(((8, 256), (2, 8), (6, 160))), st.sampled_from((1, 4, 8)))
 def test_skewed_routing_keeps_its_bounds(tokens: int, pair: tuple[int, int], ranks: int) -> None:
     top_k, experts = pair
-    each, number = power_law(*dealt(tokens, top_k, experts, ranks), np.array([1.2]))
+    each, number = power_law(*dealt(tokens, top_k, experts, ranks), 1.2)
     rows = float((each * number).sum())
     assert rows <= min(tokens * top_k, experts / ranks * tokens) * 1.001
     assert rows >= 0.99 * min(1, tokens * top_k / experts)
