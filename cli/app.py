@@ -19,6 +19,7 @@ COMMANDS = {
     "weights": "Weights by component, format and recipe.",
     "ops": "Every operation of a step: FLOPs, bytes, bound, floor.",
     "roofline": "Ridge points, and operations under the roof.",
+    "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",
     "models": "List, show, import, compare and check models.",

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..costmodel.expected import Clock, Expected
-from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
-from ..costmodel.roofline import floor_s, math_dtype, peak_flops, work_math
+from ..costmodel.op import Attend, Bytes, Gather, Gemm, Pointwise, Work
+from ..costmodel.roofline import floor_s, math_dtype, peak_flops, step_floor_s, totals, work_math
 from ..hardware.spec import Gpu
+from ..models.spec import Model
 from .classes import expected_of
 from .conditions import Conditions, CpuWatch, GpuWatch
 from .kernels import CannotRunError, Kernel, build, check
+from .stack import Stack
 from .suite import Probe
 from .target import Target, nvml_module, torch_module
 from .timing import ROTATED_L2S, Budget, Sampler, Timing, cpu_sampler, cuda_sampler, measure
-from .verdict import INCONCLUSIVE, PASS, RULES, SKIPPED, Judgement, judge
+from .verdict import PASS, RULES, SKIPPED, judge
 
 CEILING_S = 1.0
 PROBE_S = {"quick": 0.35, "default": 1.5, "full": 3.0}
@@ -33,13 +35,14 @@ MEMORY_SHARE, MOST_MEMORY = 0.5, 16 << 30
 HALVINGS = 2
 ATTEMPTS = 3
 MOST_COPIES = 16
+STACK_S, STACK_BAND = 3.0, 0.15
 
 
 class Result(NamedTuple):
     """One probe: what the ceilings of the run allow, what was expected, what was measured, the verdict."""
 
     probe: Probe
-    work: Work
+    work: Any
     floor_s: float
     expected: Expected | None
     timing: Timing | None
@@ -60,6 +63,21 @@ class Result(NamedTuple):
     def efficiency(self) -> float | None:
         """Share of the ceiling: the floor over the measured time."""
         return self.floor_s / self.timing.median_s if self.timing else None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What several ops come to, as one."""
+
+    matmul_flops: float
+    vector_flops: float
+    total_bytes: float
+
+    kind = "stack"
+
+    @property
+    def bytes(self) -> Bytes:
+        return Bytes(activations=self.total_bytes)
 
 
 class Ceilings(NamedTuple):
@@ -116,6 +134,45 @@ class Session:
             self.partial = True
         finally:
             self.conditions = watch.conditions()
+
+    def run_stack(self, model: Model, batch: int, seq: int) -> None:
+        """Real layers of a model, one after the other: the sum of the parts against the whole."""
+        for phase in ("decode", "prefill"):
+            name = f"e2e.{phase}"
+            try:
+                stack = Stack(model, self.target, batch, seq)
+                self.results.append(self._stacked(name, stack, phase))
+            except CannotRunError as error:
+                probe = Probe(name, name, Pointwise(name, 1, 1, 1, 0), "report")
+                self.results.append(_skipped(probe, str(error)))
+            except (MemoryError, RuntimeError) as error:
+                probe = Probe(name, name, Pointwise(name, 1, 1, 1, 0), "report")
+                self.results.append(_skipped(probe, str(error).splitlines()[0][:120]))
+            finally:
+                self._free()
+
+    def _stacked(self, name: str, stack: Stack, phase: str) -> Result:
+        every = stack.ops(phase)
+        total = totals(every)
+        with self.torch.no_grad():
+            sampler = self._sampler([stack.launch(phase)])
+            timing = measure(sampler, Budget(STACK_S), STACK_S)
+        # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
+        work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
+        expected = self.clock.total(every) if self.clock else None
+        floor = step_floor_s(every, self._sheet)
+        known = expected if expected and expected.confidence.kind != "assumed" else None
+        verdict, why = judge(
+            timing.reading(),
+            floor,
+            known.seconds if known else None,
+            STACK_BAND,
+            0.0,
+            RULES[self.target.kind],
+        )
+        layers = len(stack.model.layers)
+        probe = Probe(f"{name}.{stack.model.name}.{layers}-layers", name, work, "held")
+        return Result(probe, work, floor, expected, timing, 0.0, verdict, why)
 
     def _keep(self, result: Result) -> Result:
         self.results.append(result)
@@ -313,6 +370,3 @@ def _out_of_memory(error: Exception) -> bool:
 
 def _skipped(probe: Probe, why: str) -> Result:
     return Result(probe, probe.work, 0.0, None, None, 0.0, SKIPPED, why)
-
-
-__all__ = ["INCONCLUSIVE", "Ceilings", "Judgement", "Result", "Session", "halved"]
