@@ -344,8 +344,11 @@ class Session:
 def halved(work: Work) -> Work:
     """The same kernel at half the size."""
     match work:
+        case Gemm() if work.rows > 1:
+            return replace(work, rows=work.rows // 2)
         case Gemm():
-            return replace(work, rows=max(1, work.rows // 2))
+            outer = max(1, work.outer // 2)
+            return replace(work, outer=outer, weight_bytes=work.weight_bytes * outer // work.outer)
         case Pointwise():
             rows = max(1, work.rows // 2)
             each = work.values // work.rows

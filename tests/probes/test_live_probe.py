@@ -1,0 +1,279 @@
+"""Real kernels through torch, on the CPU: what is counted, what is computed, what a run gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infercost.cli.calibrations import clock_of
+from infercost.costmodel.expected import Clock
+from infercost.costmodel.op import Gather, Gemm, Pointwise
+from infercost.costmodel.transfer import Calibrated
+from infercost.hardware.calibration_sheet import calibration_from_text, calibration_text
+from infercost.models.catalogue import load_model
+from infercost.probes.kernels import CannotRunError, build, check
+from infercost.probes.memory import memory_results
+from infercost.probes.save import calibration_of
+from infercost.probes.session import Session
+from infercost.probes.suite import Probe, attend, cpu_suite, gemm, rows_op
+from infercost.probes.target import targets
+
+torch = pytest.importorskip("torch", reason="probing needs torch (extra `probe`)")
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Any:
+    return targets("cpu", None)[0]
+
+
+# --- counting ---
+
+
+def counted(call: Callable[[], Any]) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("shape", [(1, 4096, 11008), (512, 512, 512), (17, 100, 300)])
+def test_products_are_counted_as_torch_counts_them(shape: tuple[int, int, int]) -> None:
+    rows, inner, outer = shape
+    a, w = torch.empty(rows, inner, device="meta"), torch.empty(outer, inner, device="meta")
+    assert counted(lambda: torch.nn.functional.linear(a, w)) == gemm(rows, inner, outer, "fp32").matmul_flops
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 8), (32, 8), (32, 1)])
+@pytest.mark.parametrize(("new", "context"), [(64, 64), (1, 300), (16, 16)])
+def test_attention_is_counted_as_torch_counts_it(heads: int, kv_heads: int, new: int, context: int) -> None:
+    """On meta tensors, where it is decomposed into its products; every pair visited."""
+    q = torch.empty(2, heads, new, 64, device="meta")
+    k = torch.empty(2, kv_heads, context, 64, device="meta")
+    work = attend(2, new, context, heads, kv_heads, 64, "fp32")
+    grouped = heads != kv_heads
+
+    def call() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=grouped)
+
+    assert counted(call) == work.matmul_flops
+
+
+# --- kernels ---
+
+
+@pytest.mark.parametrize("probe", cpu_suite("full"), ids=lambda probe: probe.id)
+def test_every_kernel_is_right_or_says_why_not(probe: Probe, cpu: Any) -> None:
+    why = ""
+    try:
+        check(probe.work, probe.backend, cpu, torch)
+    except CannotRunError as error:
+        why = str(error)
+    assert not why or probe.cls.startswith(("gemm.fp8", "gemm.int8", "gemm.bf16", "attn")), why
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        (gemm(16, 64, 64, "tf32"), "tf32 is a GPU's"),
+        (gemm(16, 60, 60, "fp8"), "multiples of 16"),
+        (gemm(16, 64, 64, "bf16", "int4-g128"), "on CUDA only"),
+        (attend(1, 8, 8, 4, 4, 576, "fp32"), "heads of up to 256, not 576"),
+        (attend(1, 4, 12, 4, 4, 64, "fp32", causal=True), "a chunk with a past"),
+        (Gemm(2, 8, 8, 256, "fp32", 4, batch=2), "batched products"),
+        (rows_op("unheard_of", 4, 4, 4, 1, 1), "no kernel is written for"),
+    ],
+)
+def test_what_cannot_run_says_why(work: Any, why: str, cpu: Any) -> None:
+    with pytest.raises(CannotRunError, match=why):
+        build(work, "flash", cpu, torch)
+
+
+def test_a_decode_row_sees_every_key(cpu: Any) -> None:
+    """is_causal with one query would leave it the first key alone."""
+    check(attend(1, 1, 40, 4, 4, 64, "fp32"), "flash", cpu, torch)
+    kernel = build(attend(1, 1, 40, 4, 2, 64, "fp32"), "flash", cpu, torch)
+    assert torch.allclose(kernel.result().double(), kernel.exact(), atol=1e-4)
+
+
+# --- a run ---
+
+SMALL = [
+    Probe("bw.read", "bw.read", rows_op("read", 16384, 2048, 4, 1, 0), "ceiling"),
+    Probe("bw.copy", "bw.copy", rows_op("copy", 16384, 2048, 4, 1, 1), "ceiling"),
+    Probe("gemm.fp32.256", "gemm.fp32", gemm(256, 256, 256, "fp32"), "ceiling"),
+    Probe("gemm.fp32.320", "gemm.fp32", gemm(320, 320, 320, "fp32"), "held"),
+    Probe("bw.copy.48m", "bw.copy", rows_op("copy", 8192, 2048, 4, 1, 1), "held"),
+    Probe("attn.decode", "attn.decode.flash", attend(1, 1, 2048, 8, 8, 64, "fp32"), "fit", "flash"),
+    Probe("kv.gather", "kv.gather", Gather(64, 2048, 8192, True, 4), "fit"),
+    Probe("odd", "ptw.odd", rows_op("odd", 4, 4, 4, 1, 1), "report"),
+]
+
+
+@pytest.fixture(scope="module")
+def session(cpu: Any) -> Session:
+    made = Session(cpu, SMALL, "quick", Clock(cpu.gpu, [], lambda _: []))
+    list(made.each())
+    return made
+
+
+def test_a_run_judges_every_probe(session: Session) -> None:
+    verdicts = {result.probe.id: result.verdict for result in session.results}
+    assert set(verdicts) == {probe.id for probe in SMALL}
+    assert verdicts["odd"] == "SKIPPED"
+    assert session.ceilings is not None
+    assert session.ceilings.flops["fp32"] > 1e8
+    for result in session.results:
+        if result.timing is not None:
+            assert result.floor_s > 0
+            assert result.timing.low_s <= result.timing.median_s <= result.timing.high_s
+    assert not session.partial
+
+
+def test_a_run_makes_a_calibration_that_predicts(session: Session, cpu: Any) -> None:
+    made = calibration_of(session, session.clock)  # type: ignore[arg-type]
+    assert calibration_from_text(calibration_text(made), "own.yaml") == made
+    assert {"gemm", "pointwise"} <= set(made.families)
+    assert made.ceilings["flops.fp32"] == session.ceilings.flops["fp32"]  # type: ignore[union-attr]
+    clock = Clock(cpu.gpu, [Calibrated(cpu.gpu, made)], lambda _: [])
+    expected = clock.expected(gemm(320, 320, 320, "fp32"))
+    assert expected.confidence.kind == "calibrated"
+    measured = next(r.timing for r in session.results if r.probe.id == "gemm.fp32.320")
+    assert measured is not None
+    assert 0.3 < expected.seconds / measured.median_s < 3, "of the order of what was measured"
+
+
+def test_an_interrupted_run_keeps_what_it_has(cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Session(cpu, SMALL, "quick", None)
+    run = Session._run
+
+    def stop(self: Session, probe: Probe) -> Any:
+        if probe.id == "kv.gather":
+            raise KeyboardInterrupt
+        return run(self, probe)
+
+    monkeypatch.setattr(Session, "_run", stop)
+    results = list(made.each())
+    assert made.partial
+    assert [result.probe.id for result in results] == ["gemm.fp32.320", "bw.copy.48m", "attn.decode"]
+
+
+def test_out_of_memory_halves_the_shape_twice_and_then_gives_up(cpu: Any) -> None:
+    tiny = cpu._replace(memory_bytes=1 << 20)
+    made = Session(tiny, SMALL, "quick", None)
+    big = Probe("big", "bw.copy", rows_op("copy", 200, 1024, 4, 1, 1), "fit")
+    result = made._time(big, None, 0.1)
+    assert result.timing is not None
+    assert result.work.rows in (50, 100), "halved until half the memory held it"
+    huge = Probe("huge", "bw.copy", rows_op("copy", 4000, 1024, 4, 1, 1), "fit")
+    assert made._time(huge, None, 0.1).why == "out of memory, even at a quarter of the shape"
+
+
+def test_memory_is_what_was_predicted(cpu: Any) -> None:
+    for name in ("llama-3.2-1b", "opt-125m", "gemma-3-1b"):
+        for result in memory_results(load_model(name), cpu, 64):
+            assert result.verdict == "PASS", result
+
+
+# --- the command ---
+
+
+def test_the_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save, then a second run whose expected times are the first one's."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    clock_of.cache_clear()
+    lines = tmp_path / "results.jsonl"
+    given = ("probe", "--quick", "--device", "cpu", "--only", "kv.read", "--json")
+    first = run(*given, "--save", "--results", str(lines))
+    document = json.loads(first.out)
+    keys = {
+        "device",
+        "conditions",
+        "ceilings",
+        "results",
+        "partial",
+        "schema",
+        "inputs",
+        "conventions",
+        "sources",
+    }
+    assert keys <= set(document)
+    row = {"id", "op", "ceiling_floor_s", "expected_s", "measured_s", "ci95_s", "verdict", "why"}
+    assert all(row <= set(result) for result in document["results"])
+    assert len(lines.read_text(encoding="utf-8").splitlines()) == len(document["results"])
+    assert Path(document["saved"]).is_file()
+    (tmp_path / "last.json").write_text(first.out, encoding="utf-8")
+    clock_of.cache_clear()
+    again = run(*given, "--check", str(tmp_path / "last.json"))
+    second = json.loads(again.out)
+    known = {r["id"]: r["confidence"] for r in second["results"]}
+    assert known["kv.read"].startswith("calibrated")
+    worse = {**document, "classes": {name: 50 * value for name, value in document["classes"].items()}}
+    (tmp_path / "better.json").write_text(json.dumps(worse), encoding="utf-8")
+    failed = run(*given, "--check", str(tmp_path / "better.json"))
+    clock_of.cache_clear()
+    assert failed.code == 1
+    assert "before" in failed.err
+
+
+def test_the_list(run: Run) -> None:
+    listed = run("probe", "--list", "--device", "cpu", "--json").json
+    assert {"id", "class", "part", "work", "matmul_flops", "bytes"} <= set(listed["probes"][0])
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("--device", "cuda:7"), 3, "cuda:7 is not here"),
+        (("--device", "tpu"), 2, "--device is cpu, cuda, cuda:N or all"),
+        (("--device", "cpu", "--only", "gem9"), 2, "no probe starts so"),
+        (("--device", "cpu", "--model", "llama7b"), 2, "did you mean"),
+        (
+            ("--device", "cpu", "--quick", "--results", "/no/such/place", "--only", "kv.read"),
+            2,
+            "cannot write",
+        ),
+    ],
+)
+def test_errors(args: tuple[str, ...], code: int, said: str, run: Run) -> None:
+    result = run("probe", *args)
+    assert result.code == code
+    assert said in result.err
+
+
+def test_two_processes_reduce_and_gather() -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *("-m", "infercost.probes.distributed"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {line["op"] for line in lines} == {"all_reduce", "all_gather"}
+    for line in lines:
+        share = 1.0 if line["op"] == "all_reduce" else 0.5
+        assert line["bus_bytes_per_s"] == pytest.approx(share * line["bytes"] / line["measured_s"])
+        assert line["right"]
+        assert line["world"] == 2
+
+
+def test_pointwise_kernels_move_what_was_counted(cpu: Any) -> None:
+    for name, reads, writes in (("copy", 1, 1), ("triad", 2, 1), ("mul", 2, 1), ("silu", 1, 1)):
+        work = rows_op(name, 64, 256, 4, reads, writes)
+        assert isinstance(work, Pointwise)
+        assert build(work, "", cpu, torch).moved == work.bytes.total
