@@ -58,6 +58,16 @@ def clock_of(option: str, gpu: Gpu) -> Clock | None:
     return Clock(gpu, *own_first(option, gpu))
 
 
+def shipped_clock(gpu: Gpu) -> Clock:
+    """Expected times by what ships alone: what a calibration of this machine is made from."""
+
+    def library(_: Gpu) -> list[Calibrated]:
+        return [Calibrated(load_builtin(name), one) for name, one in all_shipped().items()]
+
+    one = shipped(gpu.name)
+    return Clock(gpu, [Calibrated(gpu, one)] if one else library(gpu), library)
+
+
 def own_first(option: str, gpu: Gpu) -> tuple[list[Calibrated], Library]:
     """The GPU's own calibration alone, and the whole library for what it does not cover."""
     library = library_of(option, gpu)

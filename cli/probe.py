@@ -15,7 +15,7 @@ from .. import InfercostError, InputError
 from ..hardware.calibration_sheet import calibration_text, user_folder
 from ..models.catalogue import load_model
 from . import options as o
-from .calibrations import clock_of
+from .calibrations import clock_of, shipped_clock
 from .output.report import Report, Sink, Table, emit, write_file
 from .sizes import tokens as token_count
 from .sizes import words
@@ -344,10 +344,9 @@ def _save(session: Session, save_to: str | None, report: Report) -> None:
     """Write the calibration whole or not at all, to the user's data folder or where it was asked for."""
     from ..probes.save import calibration_of
 
-    clock = session.clock
-    if clock is None or not session.results:
-        raise InputError("nothing to save: --calibration none has no constants to start from")
-    made = calibration_of(session, clock)
+    if not session.results:
+        raise InputError("nothing to save: no probe was finished")
+    made = calibration_of(session, shipped_clock(session.target.gpu))
     if save_to:
         target = Path(save_to)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json as json_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +19,13 @@ from ..costmodel.roofline import (
     ridge,
     work_math,
 )
+from ..hardware.calibration import Key
 from ..hardware.catalogue import ALIASES, load_gpu
 from ..hardware.spec import DTYPES, Gpu
 from ..models.spec import Model
 from . import options as o
 from .braille import Mark, roofline_picture
+from .calibrations import clock_of
 from .inputs import (
     WhatIf,
     choice,
@@ -93,6 +97,9 @@ def roofline(
     head_dim: o.HeadDim = None,
     window: o.Window = None,
     ridge_lead: o.RidgeOption = "textbook",
+    measured: Annotated[
+        str | None, typer.Option("--measured", help="Place what `infercost probe --json` measured, too.")
+    ] = None,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
     json: o.Json = False,
     csv: o.Csv = False,
@@ -108,6 +115,7 @@ def roofline(
     infercost roofline --gpu a100,h100,h200,b200
     infercost roofline --gpu h100 --dtype fp8
     infercost roofline --gpu a100 --model llama-7b --batch 8 --seq 1024
+    infercost roofline --gpu cpu --dtype fp32 --measured probe.json
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     choice(ridge_lead, RIDGES, "--ridge")
@@ -134,11 +142,12 @@ def roofline(
     sources = {g.name: g.source for _, g in gpus} | {
         k: v for m in chosen if m for k, v in model_source(m).items()
     }
+    seen = measured_points(measured) if measured else []
     points, reports = [], []
     for (asked, device), one, length, sequences, recipe, cache in combos:
         built = phases(one, device, length, sequences, recipe, cache, how) if one else []
         used = _dtype(device, dtype, built)
-        point = _point(device, used, built, ridge_lead)
+        point = _point(device, used, built, ridge_lead, seen, calibration)
         points.append(point)
         reports.append(_report(asked, device, used, point, one, built, ridge_lead, plot))
     final = _compare(points, reports, ridge_lead) if listed else reports[0]
@@ -177,7 +186,9 @@ def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:
     return dtype_of(built, gpu) if built else default_dtype(gpu)
 
 
-def _point(gpu: Gpu, dtype: str, built: list[Phase], lead: str) -> dict[str, Any]:
+def _point(
+    gpu: Gpu, dtype: str, built: list[Phase], lead: str, seen: list[dict[str, Any]], calibration: str
+) -> dict[str, Any]:
     both = ridge(gpu, dtype)
     inputs = {"gpu": gpu.name, "dtype": dtype} | (step_inputs(built) if built else {})
     return {
@@ -190,10 +201,10 @@ def _point(gpu: Gpu, dtype: str, built: list[Phase], lead: str) -> dict[str, Any
             "headline": both.headline(lead),
             "textbook": both.textbook,
             "datasheet": both.datasheet,
-            "calibrated": None,
+            "calibrated": calibrated_ridge(gpu, dtype, calibration),
         },
         "ops": [op_as_json(op, gpu, time) for phase in built for op, time in phase.rows()],
-        "measured": [],
+        "measured": seen,
     }
 
 
@@ -230,8 +241,14 @@ def _report(
     if plot:
         ridges = {"textbook": both.textbook, "datasheet": both.datasheet}
         columns = _picture_columns()
-        picture = roofline_picture(peak_flops(gpu, dtype), gpu.bandwidth, ridges, _marks(built, gpu), columns)
+        picture = roofline_picture(
+            peak_flops(gpu, dtype), gpu.bandwidth, ridges, _marks(built, gpu) + _seen(point), columns
+        )
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
+    if point["ridge"]["calibrated"] is not None:
+        notes.append(
+            f"with what {gpu.name}'s kernels reach, the ridge is {point['ridge']['calibrated']:.1f} FLOP/byte"
+        )
     if model is None and gpu.peak("fp16") is None:
         notes.append(f"{gpu.name} has no fp16 peak; shown is {dtype}")
     if model is not None:
@@ -264,6 +281,46 @@ def _placed(phase: Phase, gpu: Gpu) -> Table:
             )
         )
     return table
+
+
+def calibrated_ridge(gpu: Gpu, dtype: str, calibration: str) -> float | None:
+    """FLOP per byte where the products and the memory that were measured meet; None where none were."""
+    clock = clock_of(calibration, gpu)
+    if clock is None:
+        return None
+    names = {"fp16": "bf16", "int8": "sq", "fp4": "nvfp4"}
+    choice = clock.choice("gemm", Key(dtype=names.get(dtype, dtype)))
+    if choice.confidence.kind != "calibrated":
+        return None
+    roof = peak_flops(gpu, dtype) * min(1.0, choice.params["mma_share"])
+    return float(roof / (gpu.bandwidth * min(1.0, choice.params["memory_share"])))
+
+
+def measured_points(path: str) -> list[dict[str, Any]]:
+    """FLOP per byte and FLOP per second of every product and attention that a probe measured.
+
+    Raises InputError for a file that is not a document of `infercost probe --json`.
+    """
+    try:
+        document = json_module.loads(Path(path).read_text(encoding="utf-8"))
+        return [
+            {
+                "id": str(each["id"]),
+                "intensity": each["matmul_flops"] / each["bytes"],
+                "flops_per_s": float(each["achieved_flops_per_s"]),
+                "verdict": str(each["verdict"]),
+            }
+            for each in document["results"]
+            if each["matmul_flops"] and each["achieved_flops_per_s"]
+        ]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, ZeroDivisionError):
+        raise InputError(f"{path} is not a document of `infercost probe --json`") from None
+
+
+def _seen(point: dict[str, Any]) -> list[Mark]:
+    return [Mark(f"measured {m['id']}", m["intensity"], m["flops_per_s"]) for m in point["measured"]]
 
 
 def _marks(built: list[Phase], gpu: Gpu) -> list[Mark]:
