@@ -29,6 +29,7 @@ OTHER_DTYPE = {
     frozenset(("fp16", "bf16")): 0.05,
     frozenset(("half", "bfloat16")): 0.05,
     frozenset(("fp32", "bf16")): 2.5,
+    frozenset(("fp32", "fp16")): 2.5,
     frozenset(("tf32", "bf16")): 2.0,
     frozenset(("fp8", "fp8_block")): 1.0,
     frozenset(("int8", "fp8")): 2.0,
@@ -174,7 +175,8 @@ def key_distance(wanted: Key, have: Key, default: bool = False) -> float:
         total += FAR / 2
     if not wanted.stack:
         total += OTHER_KERNEL if wanted.kernel and wanted.kernel != have.kernel else 0.0
-        return total + (0.0 if default or wanted.kernel == have.kernel else NOT_DEFAULT)
+        named = wanted.kernel and wanted.kernel == have.kernel
+        return total + (0.0 if default or named else NOT_DEFAULT)
     if wanted.stack != have.stack:
         family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
         total += OTHER_VERSION if family else OTHER_STACK + (0.0 if default else OTHER_VERSION)

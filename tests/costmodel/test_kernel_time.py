@@ -327,6 +327,16 @@ def test_a_group_of_the_same_stack_is_nearer_than_another() -> None:
     assert newer.confidence.gpu == "h100-sxm"
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block"])
+@pytest.mark.parametrize("gpu", ["a100", "h100", "h200", "b200"])
+def test_the_default_group_is_taken_when_no_stack_is_named(gpu: str, dtype: str) -> None:
+    every = library()
+    own = next(one for one in every.values() if one.gpu.name == load_gpu(gpu).name)
+    stated = [g for g in own.calibration.groups("gemm") if g.default and g.key.dtype == dtype]
+    choice = choose(GEMM, Key(dtype=dtype), load_gpu(gpu), [own])
+    assert not stated or choice.confidence.group == str(stated[0].key)
+
+
 def test_what_belongs_to_the_box_is_not_lent() -> None:
     key = Key("nccl-1", op="all_reduce")
     params = (("beyond_2", 4.0), ("link_share", 0.5))
