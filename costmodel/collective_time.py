@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..hardware.spec import Gpu
 from .arith import kit
-from .device import Device
-from .op import Collective
+from .device import Device, device
+from .op import Collective, Work
+from .roofline import floor_s
 from .time_family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
@@ -142,6 +144,11 @@ def host_bound(host_s: Any, device_s: Any) -> Any:
     high = kit(host_s, device_s).most(host_s, device_s)
     low = kit(host_s, device_s).least(host_s, device_s)
     return high * (1 + (low / high) ** HOST_NORM) ** (1 / HOST_NORM)
+
+
+def launch_floor_s(work: Work, gpu: Gpu) -> Any:
+    """The floor of any work: of a collective what its link takes, of the rest the roofline's."""
+    return wire_floor_s(work, device(gpu)) if isinstance(work, Collective) else floor_s(work, gpu)
 
 
 def wire_floor_s(work: Collective, device: Device) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..hardware.calibration import Key
 from ..hardware.spec import Gpu
 from .arith import alike, kit, least, most, some
-from .collective_time import PCIE_BYTES_PER_S, custom_s, pcie_s, ring_s, wire_floor_s
+from .collective_time import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
 from .decode_time import decode_s, mla_decode_s
 from .device import Device, device
 from .experts_time import grouped_gemm_s, route_s
@@ -23,7 +23,7 @@ from .kernel_time import TIMES
 from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
 from .pointwise_time import RowKernel, pointwise_s, projection_s
 from .prefill_time import append_s, dense_pairs, prefill_s
-from .roofline import floor_s, math_dtype
+from .roofline import math_dtype
 from .share_time import share_s
 from .time_family import Params
 from .transfer import Calibrated, Choice, Confidence, choose
@@ -115,8 +115,7 @@ class Clock:
 
     def _time(self, work: Work) -> Expected:
         seconds, confidence = self._raw(work)
-        floor = wire_floor_s(work, self.device) if isinstance(work, Collective) else floor_s(work, self.gpu)
-        return Expected(most(seconds, floor), confidence)
+        return Expected(most(seconds, launch_floor_s(work, self.gpu)), confidence)
 
     def _raw(self, work: Work) -> tuple[Number, Confidence]:
         match work:

@@ -195,5 +195,9 @@ def touched_bytes(cache: CacheSpec, segment: Segment, fmt: Format) -> Number:
 
 def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:
     """The whole step at its best: max(Σ matmul FLOPs / peak, Σ compulsory bytes / bandwidth)."""
-    compute = sum(op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work))
-    return most(compute, compulsory_bytes(plan, ops) / gpu.bandwidth)
+    return most(compute_s(ops, gpu), compulsory_bytes(plan, ops) / gpu.bandwidth)
+
+
+def compute_s(ops: Iterable[Op], gpu: Gpu) -> Number:
+    """Σ matmul FLOPs / peak, each in its own type."""
+    return sum(op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work))

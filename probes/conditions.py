@@ -68,16 +68,20 @@ def _run_delay_s() -> float | None:
 
 
 class GpuWatch:
-    """Samples NVML while the suite runs. `nvml` is the module `pynvml`, or None where it is absent."""
+    """Samples NVML while the suite runs. `nvml` is the module `pynvml`, or None where it is absent.
 
-    def __init__(self, index: int, nvml: Any) -> None:
+    `uuid` names the card: NVML's numbers are not CUDA's under CUDA_VISIBLE_DEVICES.
+    """
+
+    def __init__(self, index: int, nvml: Any, uuid: str = "") -> None:
         self._nvml, self._handle = nvml, None
         self._samples: list[tuple[float, float, float, int]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         if nvml is not None:
             nvml.nvmlInit()
-            self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            named = _ask(nvml, "nvmlDeviceGetHandleByUUID", uuid) if uuid else None
+            self._handle = nvml.nvmlDeviceGetHandleByIndex(index) if named is None else named
 
     def __enter__(self) -> GpuWatch:
         if self._handle is not None:

@@ -8,6 +8,7 @@ nccl where every rank has a CUDA device of its own, gloo else. A time is the slo
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from datetime import timedelta
@@ -29,10 +30,11 @@ def bus_bandwidth(work: Collective, time_s: float) -> float:
 def main() -> int:
     torch = torch_module()
     distributed = torch.distributed
-    cuda = torch.cuda.is_available()
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    cuda = torch.cuda.is_available() and torch.cuda.device_count() >= ranks_here
     distributed.init_process_group("nccl" if cuda else "gloo", timeout=WATCHDOG)
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    spec = f"cuda:{rank % max(1, torch.cuda.device_count())}" if cuda else "cpu"
+    spec = f"cuda:{os.environ.get('LOCAL_RANK', rank)}" if cuda else "cpu"
     if cuda:
         torch.cuda.set_device(spec)
     try:

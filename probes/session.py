@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from ..costmodel.expected import Clock, Expected
@@ -20,8 +21,8 @@ from .conditions import Conditions, CpuWatch, GpuWatch
 from .kernels import CannotRunError, Kernel, build, check
 from .stack import Stack
 from .suite import Probe
-from .target import Target, nvml_module, torch_module
-from .timing import ROTATED_L2S, Budget, Sampler, Timing, cpu_sampler, cuda_sampler, measure
+from .target import Target, nvml_module, torch_module, uuid_of
+from .timing import GRAPH_BELOW_S, ROTATED_L2S, Budget, Sampler, Timing, cpu_sampler, cuda_sampler, measure
 from .verdict import PASS, RULES, SKIPPED, judge
 
 CEILING_S = 1.0
@@ -118,7 +119,9 @@ class Session:
         """Run: ceilings, then every other probe, then the ceilings' own verdicts."""
         torch, target = self.torch, self.target
         torch.manual_seed(0)
-        watch: Any = GpuWatch(target.ordinal, nvml_module(target)) if target.kind == "cuda" else CpuWatch()
+        watch: Any = CpuWatch()
+        if target.kind == "cuda":
+            watch = GpuWatch(target.ordinal, nvml_module(target), uuid_of(target))
         try:
             with watch, torch.no_grad():
                 self._measure_ceilings()
@@ -155,7 +158,9 @@ class Session:
         every = stack.ops(phase)
         total = totals(every)
         with self.torch.no_grad():
-            sampler = self._sampler([stack.launch(phase)])
+            # A decode step is replayed whole, as engines do; else its 400 launches are what is timed.
+            graph_below_s = inf if phase == "decode" else GRAPH_BELOW_S
+            sampler = self._sampler([stack.launch(phase)], graph_below_s)
             timing = measure(sampler, Budget(STACK_S), STACK_S)
         # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
         work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
@@ -301,10 +306,11 @@ class Session:
         copies = min(MOST_COPIES, max(1, round(ROTATED_L2S * self.target.l2_bytes / max(first.moved, 1)) + 1))
         return [first, *(build(work, backend, self.target, self.torch) for _ in range(copies - 1))]
 
-    def _sampler(self, launches: list[Callable[[], Any]]) -> Sampler:
+    def _sampler(self, launches: list[Callable[[], Any]], graph_below_s: float = GRAPH_BELOW_S) -> Sampler:
         if self.target.kind == "cpu":
             return cpu_sampler(launches[0])
-        return cuda_sampler(launches, self.torch, self.torch.cuda.Stream(self.target.spec))
+        stream = self.torch.cuda.Stream(self.target.spec)
+        return cuda_sampler(launches, self.torch, stream, graph_below_s)
 
     def _fits(self, work: Work) -> None:
         needed = 3 * work.bytes.total

@@ -154,6 +154,12 @@ def software(target: Target) -> dict[str, str]:
     return out
 
 
+def uuid_of(target: Target) -> str:
+    """What NVML calls the card; "" where torch does not say."""
+    uuid = getattr(torch_module().cuda.get_device_properties(target.ordinal), "uuid", None)
+    return f"GPU-{uuid}" if uuid else ""
+
+
 def nvml_module(target: Target) -> Any:
     """`pynvml` where the device is CUDA's and the module is there."""
     if target.kind != "cuda" or importlib.util.find_spec("pynvml") is None:

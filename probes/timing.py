@@ -131,11 +131,14 @@ def cpu_sampler(launch: Callable[[], Any]) -> Sampler:
 
 ROTATED_L2S = 5
 GRAPH_BELOW_S = 200e-6
+MOST_IN_GRAPH = 32
 
 
-def cuda_sampler(launches_of: list[Callable[[], Any]], torch: Any, stream: Any) -> Sampler:
-    """Seconds between two events on `stream`; short kernels are replayed from one CUDA graph, taking the
-    copies of their inputs in turn, so that nothing is found in L2."""
+def cuda_sampler(
+    launches_of: list[Callable[[], Any]], torch: Any, stream: Any, graph_below_s: float = GRAPH_BELOW_S
+) -> Sampler:
+    """Seconds between two events on `stream`; what is shorter than `graph_below_s` is replayed from one
+    CUDA graph, taking the copies of its inputs in turn, so that nothing is found in L2."""
     many = len(launches_of)
 
     def eager(launches: int) -> float:
@@ -151,10 +154,11 @@ def cuda_sampler(launches_of: list[Callable[[], Any]], torch: Any, stream: Any) 
         for launch in launches_of:
             launch()
         stream.synchronize()
-        if eager(many) / many > GRAPH_BELOW_S:
+        round_s = eager(many)
+        if round_s / many > graph_below_s:
             return _on(stream, torch, eager)
         graph = torch.cuda.CUDAGraph()
-        rounds = max(1, 32 // many)
+        rounds = max(1, min(MOST_IN_GRAPH // many, round(SAMPLE_S / round_s)))
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(rounds):
                 for launch in launches_of:

@@ -25,6 +25,10 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
         assert 0 < step["bound_s"] <= step["floor_s"] < 10
         read = ask("weights", "--model", model, "--batch", "2")["read_bytes_per_step"]
         assert step["bytes_by_class"]["weights"] >= read * (1 - 1e-12)
+    whole = ask("request", "--model", model, "--prompt", "1k", "--gen", "4", "--batch", "2")
+    for key in ("ttft_s", "tpot_s", "e2e_s"):
+        assert 0 < whole[key]["bound"] <= whole[key]["floor"] <= whole[key]["expected"] < 100
+    assert 0 < whole["mbu"] <= 1
 
 
 @pytest.mark.parametrize(

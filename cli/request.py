@@ -1,0 +1,449 @@
+"""`infercost request`: what one request takes, from prompt to last token."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from .. import InputError
+from ..costmodel.kv import cache_bill
+from ..costmodel.parallel import Parallel
+from ..costmodel.request import (
+    Cost,
+    Dollars,
+    Memory,
+    Request,
+    Setting,
+    dollars,
+    energy_j,
+    peak_memory,
+    step_cost,
+    summed,
+)
+from ..costmodel.step import Run
+from ..hardware.catalogue import load_gpu
+from ..models.recipes import find_recipe
+from . import options as o
+from .calibrations import clock_of
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    encoder_positions,
+    grid,
+    inferred_notes,
+    kv_formats,
+    limit_notes,
+    model_source,
+    models,
+    window_tokens,
+    without_constant,
+)
+from .output.report import Report, Sink, Table, emit
+from .sizes import token_list, tokens, words
+from .text import count, percent, plural, seconds, size, size_both
+from .timeline import Block, blocks, picture
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+MAX_REQUESTS = 200
+MAX_STEPS = 1 << 20
+CHUNK = 1 << 14
+CONVENTIONS = {
+    "ttft_s": "the prefill of what is not cached; the first token comes out of it",
+    "tpot_s": "mean of the G - 1 decode steps, the i-th at a context of prompt + i tokens",
+    "e2e_s": "the prefill and every decode step, kernels and collectives one after the other; the host's "
+    "time between launches, queueing and tokenising are not in it",
+    "bound": "max(matmul FLOPs / peak, compulsory bytes / bandwidth) of each step",
+    "floor": "sum over kernels of max(matmul / peak, vector / fp32 peak, bytes / bandwidth), and collectives "
+    "at the rate of their link",
+    "expected": "the kernel-time model with the GPU's calibration; null with --calibration none",
+    "mfu": "matrix FLOPs over what the devices could do in the expected time (else in the floor)",
+    "mbu": "weights read and cache touched, over what the devices could move in that time",
+    "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of the "
+    "prefill; without what an engine reserves",
+    "energy_j": "board power x devices x expected time: at most this much",
+    "usd": "price x devices x expected time, shared by the requests of the batch; input pays the prefill, "
+    "output the decode",
+    "tp, pp, ep": "a request passes the pipeline stages in turn; ep without tp: --batch is of each rank",
+}
+
+
+class Answer(NamedTuple):
+    """One request on one setting, evaluated."""
+
+    setting: Setting
+    request: Request
+    phase: str
+    ttft: Cost | None
+    decoding: Cost | None
+    memory: Memory
+    usd: Dollars | None
+    blocks: list[Block]
+    no_cache: Cost | None
+
+    @property
+    def whole(self) -> Cost:
+        return summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
+
+    @property
+    def tpot(self) -> dict[str, float | None]:
+        if self.decoding is None:
+            return {"bound": None, "floor": None, "expected": None}
+        return self.decoding.times(1 / self.request.decode_steps)
+
+
+@app.command()
+def request(
+    model: o.Model = None,
+    gpu: o.Gpu = "a100",
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
+    ] = None,
+    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    batch: o.Batch = "1",
+    cached: Annotated[
+        str | None, typer.Option("--cached", help="Prompt tokens that a prefix cache holds already.")
+    ] = None,
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase", help="both, prefill (no decode steps), or decode (one step at --seq tokens)."
+        ),
+    ] = "both",
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Beside it, the same request with no KV cache at all.")
+    ] = False,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
+    ep: Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")] = 1,
+    weights: o.Weights = None,
+    kv_format: o.Kv = None,
+    attention: o.AttentionKernel = "flash",
+    mla: o.Mla = "auto",
+    fusion: o.Fusion = "engine",
+    full_attention: o.FullAttention = False,
+    skew: o.Skew = 0.0,
+    encoder_seq: o.EncoderSeq = None,
+    price: Annotated[
+        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
+    ] = None,
+    calibration: o.CalibrationOption = "auto",
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """One request: time to first token, per token, end to end; memory, energy, dollars.
+
+    \b
+    infercost request --model llama-3-8b --gpu h100 --prompt 2k --gen 256
+    infercost request --model llama-3-70b --gpu h100 --tp 4 --prompt 8k --cached 6k --batch 16
+    infercost request --model llama-7b --prompt 2048 --gen 256 --no-cache
+    infercost request --model deepseek-v3 --gpu h200 --tp 8 --prompt 1k,4k,16k --csv
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    sink.chosen()
+    choice(phase, ("both", "prefill", "decode"), "--phase")
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    if prompt is None:
+        raise InputError("request needs --prompt: how many tokens, such as --prompt 2k")
+    if phase == "decode" and (cached is not None or no_cache):
+        raise InputError(
+            "--phase decode is one step at --seq tokens: --cached and --no-cache are of a prompt"
+        )
+    if price is not None and not 0 <= price <= 1e4:
+        raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
+    parallel = Parallel(tp, ep, pp)
+    chosen = models(model, what_if, "request")
+    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    recipes = [None] if weights is None else words(weights, "--weights")
+    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    lengths, outs, batches = (
+        token_list(prompt, "--prompt"),
+        token_list(gen, "--gen"),
+        token_list(batch, "--batch"),
+    )
+    hit = 0 if cached is None else tokens(cached, "--cached")
+    answers = []
+    for one, device, length, out, many, recipe, cache in grid(
+        chosen, gpus, lengths, outs, batches, recipes, caches, most=MAX_REQUESTS
+    ):
+        if out > MAX_STEPS:
+            raise InputError(f"--gen {out:,}: at most {MAX_STEPS:,} tokens out are added up")
+        run = Run(
+            recipe=None if recipe is None else find_recipe(recipe),
+            kv=kv_formats(cache, one)[0],
+            attention=attention,
+            mla=mla,
+            fusion=fusion,
+            full_attention=full_attention,
+            skew=skew,
+        )
+        setting = Setting(one, run, device, parallel, clock_of(calibration, device)).checked()
+        asked = Request(length, out, many, hit, encoder_positions(one, encoder_seq, length))
+        answers.append(_answer(setting, asked, phase, no_cache, price))
+    points = [_point(answer, price) for answer in answers]
+    inputs: dict[str, Any] = {
+        "command": "request",
+        "what_if": what_if.given(),
+        "phase": phase,
+        "attention": attention,
+        "mla": mla,
+        "fusion": fusion,
+        "full_attention": full_attention,
+        "skew": skew,
+        "calibration": calibration,
+    }
+    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    listed = len(points) > 1
+    final = _sweep(answers, points) if listed else _screen(answers[0], points[0], price)
+    final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
+    final.records = [_flat(point) for point in points]
+    final.quiet = [repr(answer.whole.best) for answer in answers]
+    emit(final, sink)
+
+
+def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price: float | None) -> Answer:
+    """Prefill, every decode step, and what follows from them."""
+    if phase == "prefill":
+        asked = asked._replace(gen=1)
+    if phase == "decode":
+        if asked.prompt < 2:
+            raise InputError("--phase decode at a context of 1: the new token needs one before it")
+        asked = asked._replace(prompt=asked.prompt - 1, gen=2)
+    asked.checked()
+    ttft = None if phase == "decode" else step_cost(setting, asked.prefill())
+    first = asked.prompt + 1
+    steps = _steps(setting, asked, range(first, first + asked.decode_steps), recount=False)
+    decoding = summed(steps) if steps else None
+    rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
+    usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
+    memory = peak_memory(setting, asked, asked.prefill() if ttft else asked.decode(first))
+    passes = None
+    if no_cache:
+        passes = summed(_steps(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
+
+    def held(context: int) -> int:
+        return cache_bill(setting.model, context, asked.batch, setting.run.kv, asked.encoder).logical_bytes
+
+    drawn = blocks(asked, ttft.best if ttft else 0.0, steps, held)
+    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes)
+
+
+def _steps(setting: Setting, asked: Request, contexts: range, recount: bool) -> list[tuple[Cost, int]]:
+    """Steps at all of `contexts`, as arrays of bounded length, each with how many it is of."""
+    import numpy as np
+
+    make = asked.recount if recount else asked.decode
+    out = []
+    for start in range(contexts.start, contexts.stop, CHUNK):
+        part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)
+        out.append((step_cost(setting, make(part)), len(part)))
+    return out
+
+
+def _point(answer: Answer, price: float | None) -> dict[str, Any]:
+    setting, asked, whole = answer.setting, answer.request, answer.whole
+    gpu, passes = setting.gpu, answer.no_cache
+    confidence = whole.confidence
+    single = asked.prompt + 1 if answer.phase == "decode" else asked.prompt
+    nothing: dict[str, float | None] = {"bound": None, "floor": None, "expected": None}
+    plan = setting.plan(asked.prefill())
+    steps = asked.decode_steps
+    return {
+        "inputs": {
+            "model": setting.model.name,
+            "gpu": gpu.name,
+            "prompt": single,
+            "gen": asked.gen,
+            "batch": asked.batch,
+            "cached": asked.cached,
+            "encoder_seq": asked.encoder or None,
+            "weights": plan.recipe.name,
+            "kv": setting.run.kv.name,
+            "tp": setting.parallel.tp,
+            "pp": setting.parallel.pp,
+            "ep": setting.parallel.ep,
+        },
+        "ttft_s": answer.ttft.times() if answer.ttft else nothing,
+        "tpot_s": answer.tpot,
+        "e2e_s": whole.times(),
+        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "decode_steps": steps,
+        "token_passes": asked.token_passes(),
+        "output_tokens_per_s": asked.batch
+        * setting.replicas
+        * (asked.gen if answer.ttft else 1)
+        / whole.best,
+        "mfu": whole.mfu,
+        "mbu": whole.mbu,
+        "phases": {
+            name: {
+                "matmul_flops": cost.matmul_flops,
+                "bytes": cost.moved_bytes,
+                "weight_bytes": cost.weight_bytes,
+                "mfu": cost.mfu,
+                "mbu": cost.mbu,
+                "s": cost.times(),
+            }
+            for name, cost in (("prefill", answer.ttft), ("decode", answer.decoding))
+            if cost
+        },
+        "devices": setting.devices,
+        "peak_memory_bytes": answer.memory.total,
+        "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
+        "fits": None if gpu.capacity_bytes is None else answer.memory.total <= gpu.capacity_bytes,
+        "energy_j": energy_j(setting, whole.best),
+        "usd": answer.usd.request if answer.usd else None,
+        "usd_per_million": (
+            {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
+        ),
+        "price": _price(answer, price),
+        "no_cache": passes and {"token_passes": asked.token_passes(cache=False), "e2e_s": passes.times()},
+        "timeline": [block._asdict() for block in answer.blocks],
+    }
+
+
+def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:
+    sheet = answer.setting.gpu.price
+    if given is not None:
+        return {"usd_per_gpu_hour": given, "source": "--price"}
+    return {"usd_per_gpu_hour": sheet.usd_per_hour, "source": sheet.source} if sheet else None
+
+
+def _three(times: dict[str, float | None]) -> tuple[str, str, str]:
+    return seconds(times["bound"]), seconds(times["floor"]), seconds(times["expected"])
+
+
+def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Report:
+    setting, asked, whole = answer.setting, answer.request, answer.whole
+    gpu, got = setting.gpu, point["inputs"]
+    many = f"{plural(asked.batch, 'request')} of" if asked.batch > 1 else ""
+    on = f"{setting.devices} x {gpu.title}" if setting.devices > 1 else gpu.title
+    if answer.phase == "decode":
+        what = f"one decode step at {count(got['prompt'])} tokens"
+    else:
+        what = f"{count(asked.prompt)} tokens in, {count(asked.gen)} out"
+    sure = f" {whole.confidence}" if whole.confidence else " (floor)"
+    name = setting.model.title or setting.model.name
+    lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}"]
+    table = Table(("", "bound", "floor", "expected", "MFU", "MBU"), "<>>>>>")
+    if answer.ttft:
+        table.rows.append(
+            (
+                "time to first token",
+                *_three(answer.ttft.times()),
+                percent(answer.ttft.mfu),
+                percent(answer.ttft.mbu),
+            )
+        )
+    if answer.decoding:
+        label = f"per output token (x {count(asked.decode_steps)})"
+        mfu, mbu = percent(answer.decoding.mfu), percent(answer.decoding.mbu)
+        table.rows.append((label, *_three(answer.tpot), mfu, mbu))
+    if answer.ttft:
+        table.rows.append(("end to end", *_three(whole.times()), percent(whole.mfu), percent(whole.mbu)))
+    if answer.no_cache:
+        table.rows.append(("end to end, no KV cache", *_three(answer.no_cache.times()), "-", "-"))
+    tables = [table, _bill(answer)]
+    notes = limit_notes([(setting.model, asked.held_tokens)]) + inferred_notes(setting.model)
+    notes.append(
+        f"weights {got['weights']}, KV {got['kv']}; kernels only: the host's time between them is not in it"
+    )
+    if answer.no_cache:
+        saved = asked.token_passes(cache=False) / asked.token_passes()
+        notes.append(
+            f"without a KV cache {count(asked.token_passes(cache=False))} tokens pass the model, with it "
+            f"{count(asked.token_passes())}: {saved:,.0f} times fewer"
+        )
+    known = _price(answer, price)
+    if known is None:
+        notes.append(f"no price of {gpu.name} is known: give --price for dollars")
+    elif answer.usd:
+        notes.append(f"price: {known['usd_per_gpu_hour']:g} dollars per GPU and hour ({known['source']})")
+    if point["fits"] is False:
+        assert gpu.capacity_bytes is not None
+        notes.append(
+            f"does not fit: {size(answer.memory.total)} on a rank of {size(gpu.capacity_bytes)}; times are "
+            "as if it did"
+        )
+    return Report({}, lines, tables, notes, picture=picture(answer.blocks))
+
+
+def _bill(answer: Answer) -> Table:
+    table = Table(("bill", "", ""), "<><")
+    memory, usd = answer.memory, answer.usd
+    rank = "fullest rank" if answer.setting.devices > 1 else "peak memory"
+    parts = f"weights {size(memory.weights)}, KV {size(memory.cache)}, activations {size(memory.activations)}"
+    table.rows.append((rank, size_both(memory.total), parts))
+    joules = energy_j(answer.setting, answer.whole.best)
+    if joules is not None:
+        each = joules / (answer.request.batch * answer.setting.replicas)
+        table.rows.append(("energy, at most", f"{each:,.4g} J", "a request, at the board's full power"))
+    if usd:
+        kinds = (("input", usd.input), ("cached input", usd.cached_input), ("output", usd.output))
+        rates = [f"{kind} {each:,.3g}" for kind, each in kinds if each is not None]
+        table.rows.append(
+            ("dollars", f"{usd.request:,.3g}", f"a request; per million tokens: {', '.join(rates)}")
+        )
+    return table
+
+
+def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
+    columns = ("model", "gpu", "prompt", "gen", "batch", "weights", "KV", "TTFT", "TPOT", "end to end", "±")
+    table = Table((*columns, "memory", "dollars"), "<<>>><<>>>>>>")
+    for answer, point in zip(answers, points, strict=True):
+        got = point["inputs"]
+        key = "expected" if answer.whole.expected is not None else "floor"
+        sure = answer.whole.confidence
+        table.rows.append(
+            (
+                got["model"],
+                got["gpu"],
+                count(got["prompt"]),
+                count(got["gen"]),
+                count(got["batch"]),
+                got["weights"],
+                got["kv"],
+                seconds(point["ttft_s"][key]),
+                seconds(point["tpot_s"][key]),
+                seconds(point["e2e_s"][key]),
+                f"{sure.error:.0%}" if sure else "-",
+                size(point["peak_memory_bytes"]) + ("" if point["fits"] is not False else " !"),
+                f"{point['usd']:.3g}" if point["usd"] is not None else "-",
+            )
+        )
+    table, notes = without_constant(table, columns[:7])
+    if any(point["fits"] is False for point in points):
+        notes.append("!: more than the device holds; times are as if it fitted")
+    notes += list(
+        dict.fromkeys(n for a in answers for n in limit_notes([(a.setting.model, a.request.held_tokens)]))
+    )
+    kinds = "expected times" if answers[0].whole.expected is not None else "floors"
+    return Report(
+        {}, [f"{plural(len(points), 'request')}: {kinds} of kernels, host time not in them"], [table], notes
+    )
+
+
+def _flat(point: dict[str, Any]) -> dict[str, Any]:
+    """A request as one CSV row: a column for each part of a mapping."""
+    out = dict(point["inputs"])
+    for key, value in point.items():
+        if key in ("inputs", "phases", "timeline", "price", "no_cache"):
+            continue
+        if key == "confidence":
+            out[key] = value["text"] if value else None
+        elif isinstance(value, dict):
+            out |= {f"{key}.{name}" if key != "memory" else name: part for name, part in value.items()}
+        else:
+            out[key] = value
+    return out
