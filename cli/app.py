@@ -20,6 +20,7 @@ COMMANDS = {
     "ops": "Every operation of a step: FLOPs, bytes, bound, floor.",
     "roofline": "Ridge points, and operations under the roof.",
     "request": "One request: time, memory, energy, dollars.",
+    "fit": "Does it fit: how long, how many, on how many GPUs.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",
@@ -73,6 +74,7 @@ def make_app() -> typer.Typer:
         infercost kv --model llama-7b --seq 32k
         infercost weights --model deepseek-v3
         infercost ops --model llama-3-8b --gpu h100 --batch 8 --seq 4k
+        infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
         infercost request --model llama-3-8b --gpu h100 --prompt 2k --gen 256
         infercost roofline --gpu a100
         """

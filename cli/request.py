@@ -8,16 +8,15 @@ import typer
 
 from .. import InputError
 from ..costmodel.kv import cache_bill
+from ..costmodel.memory import Memory, peak_memory
 from ..costmodel.parallel import Parallel
 from ..costmodel.request import (
     Cost,
     Dollars,
-    Memory,
     Request,
     Setting,
     dollars,
     energy_j,
-    peak_memory,
     step_cost,
     summed,
 )
@@ -227,7 +226,13 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
     decoding = summed(steps) if steps else None
     rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
-    memory = peak_memory(setting, asked, asked.prefill() if ttft else asked.decode(first))
+    memory = peak_memory(
+        setting,
+        asked.held_tokens,
+        asked.batch,
+        asked.prefill() if ttft else asked.decode(first),
+        asked.encoder,
+    )
     passes = None
     if no_cache:
         passes = summed(_steps(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
@@ -257,7 +262,6 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
     confidence = whole.confidence
     single = asked.prompt + 1 if answer.phase == "decode" else asked.prompt
     nothing: dict[str, float | None] = {"bound": None, "floor": None, "expected": None}
-    plan = setting.plan(asked.prefill())
     steps = asked.decode_steps
     return {
         "inputs": {
@@ -268,7 +272,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
             "batch": asked.batch,
             "cached": asked.cached,
             "encoder_seq": asked.encoder or None,
-            "weights": plan.recipe.name,
+            "weights": setting.recipe.name,
             "kv": setting.run.kv.name,
             "tp": setting.parallel.tp,
             "pp": setting.parallel.pp,

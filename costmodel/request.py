@@ -13,19 +13,18 @@ from typing import Any, NamedTuple
 from .. import InputError
 from ..hardware.spec import Gpu
 from ..models.ffn import Experts
+from ..models.recipes import Recipe, default_recipe
 from ..models.spec import Model
 from .arith import most
 from .collective_time import launch_floor_s
 from .expected import Clock, pooled
 from .forward import ops
-from .kv import cache_bill
 from .limits import positive_counts
 from .op import Op
 from .parallel import Parallel, link_ops, shard
 from .roofline import compulsory_bytes, compute_s, totals
 from .step import Plan, Run, Segment, Step, decode, prefill
 from .transfer import Confidence
-from .weights import weight_bill
 
 Number = Any
 
@@ -100,6 +99,10 @@ class Setting(NamedTuple):
     def replicas(self) -> int:
         """Ranks that each have a batch of their own."""
         return self.parallel.ep if self.parallel.tp == 1 else 1
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.run.recipe or default_recipe(self.model)
 
     def checked(self) -> Setting:
         """Raises InputError for expert parallelism of a model without experts."""
@@ -209,36 +212,6 @@ def summed(costs: Iterable[tuple[Cost, int]]) -> Cost:
 
 def _sum(value: Number, steps: int) -> Number:
     return value.sum().item() if hasattr(value, "ndim") else value * steps
-
-
-class Memory(NamedTuple):
-    """Bytes of the fullest rank at the end of the request."""
-
-    weights: int
-    cache: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.cache + self.activations
-
-
-def peak_memory(setting: Setting, request: Request, widest: Step) -> Memory:
-    """Weights, the cache when the last token is out, and the fullest moment of the `widest` step (the
-    prefill): the residual stream beside the inputs and outputs of the kernel that has most of them.
-
-    What an engine reserves on top (workspaces, graphs, context) is not in it.
-    """
-    fullest = Memory(0, 0, 0)
-    for plan, kernels, _ in setting.stages(widest):
-        weights = weight_bill(plan.model, plan.recipe, request.batch, plan.run.skew).weight_bytes
-        held = request.held_tokens
-        cache = cache_bill(plan.model, held, request.batch, plan.run.kv, request.encoder).logical_bytes
-        residual = plan.step.tokens * plan.model.hidden * plan.activation_bytes
-        most_of_one = max((op.work.bytes.activations for op in kernels), default=0)
-        here = Memory(weights, cache, int(residual + most_of_one))
-        fullest = max(fullest, here, key=lambda each: each.total)
-    return fullest
 
 
 class Dollars(NamedTuple):

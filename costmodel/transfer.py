@@ -96,9 +96,9 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     With nothing in `library` that resembles it, the family's assumed constants.
     """
     ranked = [
-        (gpu_distance(gpu, one.gpu) + key_distance(wanted, group.key, group.default), one, group)
+        (gpu_distance(gpu, one.gpu) + key_distance(wanted, group.key, first), one, group)
         for one in library
-        for group in one.calibration.groups(family.name)
+        for group, first in defaults(one.calibration.groups(family.name))
     ]
     best = min(ranked, key=lambda each: each[0], default=None)
     if best is None or best[0] >= FAR:
@@ -120,6 +120,13 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
                 params, Confidence("assumed", max(error, ASSUMED_ERROR), str(group.key), source.gpu.name)
             )
     return Choice(params, Confidence("transferred", error, str(group.key), source.gpu.name))
+
+
+def defaults(groups: Iterable[Group]) -> list[tuple[Group, bool]]:
+    """Each group of a family, and whether it is a default; all are where none is stated."""
+    every = list(groups)
+    stated = any(group.default for group in every)
+    return [(group, group.default or not stated) for group in every]
 
 
 def special(key: Key) -> bool:

@@ -29,6 +29,8 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     for key in ("ttft_s", "tpot_s", "e2e_s"):
         assert 0 < whole[key]["bound"] <= whole[key]["floor"] <= whole[key]["expected"] < 100
     assert 0 < whole["mbu"] <= 1
+    held = ask("fit", "--model", model, "--seq", "1k", "--batch", "2")
+    assert sum(term["bytes"] for term in held["terms"]) == held["total_bytes"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,357 @@
+"""`infercost fit`: does it fit, how long a context, how many at once, how many GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from .. import InfercostError, InputError
+from ..costmodel.memory import (
+    CHUNK_TOKENS,
+    Change,
+    Load,
+    Memory,
+    gpus_needed,
+    largest_batch,
+    longest,
+    what_would_fit,
+)
+from ..costmodel.parallel import Parallel
+from ..costmodel.request import Setting
+from ..costmodel.step import Run
+from ..hardware.catalogue import gpu_names, load_gpu
+from ..hardware.spec import Gpu
+from ..models.recipes import find_recipe
+from . import options as o
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    encoder_positions,
+    grid,
+    inferred_notes,
+    kv_formats,
+    lengths,
+    limit_notes,
+    model_source,
+    models,
+    window_tokens,
+    without_constant,
+)
+from .output.report import Report, Sink, Table, emit
+from .sizes import token_list, tokens, words
+from .text import count, percent, plural, size, size_both
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+MOST_POINTS = 1000
+SHARE = 0.9
+CONVENTIONS = {
+    "budget_bytes": "share of the card's capacity (what a program can have, else what the driver reports, "
+    "else the label); the rest is left for context, NCCL, CUDA graphs and fragments",
+    "terms": "of the fullest rank: weights, the cache of all sequences at --seq tokens, the widest moment "
+    "of a prefill step of at most --chunk tokens",
+    "max_seq": "most tokens of each of --batch sequences; null where any length fits",
+    "max_batch": "most whole sequences of --seq tokens; null where any number fits",
+    "max_concurrency": "what weights and activations leave, over the cache of one sequence",
+    "gpus_needed": "fewest ranks: tensor parallelism by powers of two as far as it divides, then pipelining",
+    "engine": "hf: the cache grows by concatenation, the old one beside the new (transformers up to 4.35)",
+}
+
+
+class DoesNotFitError(InfercostError):
+    """`--require` and a bill beyond the budget."""
+
+    exit_code = 1
+
+
+class Answer(NamedTuple):
+    """One load on one setting, evaluated."""
+
+    load: Load
+    setting: Setting
+    memory: Memory
+    budget_bytes: int
+    max_seq: int | None
+    max_batch: int | None
+    needed: Parallel | None
+    changes: list[Change]
+
+    @property
+    def free_bytes(self) -> int:
+        return self.budget_bytes - self.memory.total
+
+    @property
+    def concurrency(self) -> float | None:
+        """Sequences whose cache fits beside everything else, in parts of one."""
+        each = self.memory.cache / self.load.batch
+        left = self.budget_bytes - self.memory.weights - self.memory.activations
+        return max(0.0, left / each) if each else None
+
+
+@app.command()
+def fit(
+    model: o.Model = None,
+    gpu: o.Gpu = "a100",
+    seq: o.Seq = None,
+    batch: o.Batch = "1",
+    share: Annotated[
+        float,
+        typer.Option(
+            "--share",
+            "--gpu-memory-utilization",
+            help="Share of the card that weights, cache and activations may take.",
+        ),
+    ] = SHARE,
+    chunk: Annotated[
+        str | None,
+        typer.Option("--chunk", "--max-num-batched-tokens", help="Tokens of one prefill step (default 8k)."),
+    ] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
+    ep: Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")] = 1,
+    weights: o.Weights = None,
+    kv_format: o.Kv = None,
+    encoder_seq: o.EncoderSeq = None,
+    engine: o.Engine = None,
+    actual: Annotated[
+        str | None,
+        typer.Option("--actual", help="Bytes that were seen (18.9GB, 17GiB): beside the estimate."),
+    ] = None,
+    require: Annotated[bool, typer.Option("--require", help="Exit 1 where it does not fit.")] = False,
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """Does it fit: the memory bill, the longest context, the most sequences, the fewest GPUs.
+
+    \b
+    infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
+    infercost fit --model llama-3-8b --gpu rtx4090 --seq 128k --kv fp8
+    infercost fit --model deepseek-v3 --gpu h200 --tp 8 --seq 64k
+    infercost fit --model llama-3-70b --gpu all --seq 8k
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    sink.chosen()
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    if not 0 < share <= 1:
+        raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
+    if engine is not None:
+        choice(engine, ("hf",), "--engine")
+    seen = None if actual is None else _bytes(actual)
+    parallel = Parallel(tp, ep, pp)
+    chosen = models(model, what_if, "fit")
+    gpus = _gpus(gpu)
+    recipes = [None] if weights is None else words(weights, "--weights")
+    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    step = CHUNK_TOKENS if chunk is None else tokens(chunk, "--chunk")
+    answers = []
+    for one, device, length, many, recipe, cache in grid(
+        chosen, gpus, lengths(seq, "fit"), token_list(batch, "--batch"), recipes, caches, most=MOST_POINTS
+    ):
+        run = Run(recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0])
+        setting = Setting(one, run, device, parallel).checked()
+        encoder = encoder_positions(one, encoder_seq, length)
+        answers.append(_answer(Load(length, many, share, step, encoder, engine == "hf"), setting))
+    points = [_point(answer) for answer in answers]
+    listed = len(points) > 1
+    inputs: dict[str, Any] = {
+        "command": "fit",
+        "what_if": what_if.given(),
+        "share": share,
+        "chunk": step,
+        "engine": engine,
+        "actual_bytes": seen,
+    }
+    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    final = _sweep(answers, points) if listed else _screen(answers[0], points[0], seen)
+    final.document = document("fit", inputs, CONVENTIONS, sources, points, listed, chosen)
+    final.records = [_flat(point) for point in points]
+    final.quiet = ["inf" if a.concurrency is None else repr(a.concurrency) for a in answers]
+    emit(final, sink)
+    if require and not all(point["fits"] for point in points):
+        worst = min(answers, key=lambda answer: answer.free_bytes)
+        raise DoesNotFitError(
+            f"{worst.setting.model.name} does not fit {worst.setting.gpu.name}: "
+            f"{size(-worst.free_bytes)} too much"
+        )
+
+
+def _gpus(text: str) -> list[Gpu]:
+    """The GPUs of --gpu; `all` is every built-in sheet that has a capacity and is no CPU."""
+    if text != "all":
+        return [load_gpu(name) for name in words(text, "--gpu")]
+    every = [load_gpu(name) for name in gpu_names()]
+    return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
+
+
+UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "b": 1, "": 1}
+
+
+def _bytes(text: str) -> int:
+    """`18.9GB`, `17 GiB`, `20000MiB` or plain bytes."""
+    plain = text.strip().lower()
+    unit = next(each for each in UNITS if plain.endswith(each))
+    try:
+        value = float(plain.removesuffix(unit).strip().replace(",", ""))
+    except ValueError:
+        value = -1.0
+    if not 0 < value * UNITS[unit] < 1e18:
+        raise InputError(
+            f"--actual '{text[:40]}' is no size; give bytes, or a number with MB, MiB, GB or GiB"
+        )
+    return int(value * UNITS[unit])
+
+
+def _answer(load: Load, setting: Setting) -> Answer:
+    memory, budget = load.memory(setting), load.budget_bytes(setting)
+    fits = memory.total <= budget
+    return Answer(
+        load,
+        setting,
+        memory,
+        budget,
+        longest(load, setting),
+        largest_batch(load, setting),
+        gpus_needed(load, setting),
+        [] if fits else what_would_fit(load, setting),
+    )
+
+
+def _point(answer: Answer) -> dict[str, Any]:
+    setting, load, needed = answer.setting, answer.load, answer.needed
+    return {
+        "inputs": {
+            "model": setting.model.name,
+            "gpu": setting.gpu.name,
+            "seq": load.tokens,
+            "batch": load.batch,
+            "encoder_seq": load.encoder or None,
+            "weights": setting.recipe.name,
+            "kv": setting.run.kv.name,
+            "tp": setting.parallel.tp,
+            "pp": setting.parallel.pp,
+            "ep": setting.parallel.ep,
+        },
+        "fits": answer.free_bytes >= 0,
+        "capacity_bytes": setting.gpu.capacity_bytes,
+        "budget_bytes": answer.budget_bytes,
+        "terms": [{"name": name, "bytes": value} for name, value in answer.memory._asdict().items()],
+        "total_bytes": answer.memory.total,
+        "free_bytes": answer.free_bytes,
+        "max_seq": answer.max_seq,
+        "max_batch": answer.max_batch,
+        "max_concurrency": answer.concurrency,
+        "gpus_needed": needed.world if needed else None,
+        "gpus_as": {"tp": needed.tp, "pp": needed.pp} if needed else None,
+        "would_fit": [change._asdict() for change in answer.changes],
+    }
+
+
+def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
+    setting, load, memory = answer.setting, answer.load, answer.memory
+    name = setting.model.title or setting.model.name
+    ranks = setting.parallel.world
+    card = f"{ranks} x {setting.gpu.title}" if ranks > 1 else setting.gpu.title
+    what = f"{name}, {plural(load.batch, 'sequence')} of {count(load.tokens)} tokens, on {card}"
+    free = answer.free_bytes
+    verdict = f"fits, {size(free)} to spare" if free >= 0 else f"does not fit: {size(-free)} too much"
+    table = Table(("fullest rank" if ranks > 1 else "memory", "", "of the budget"), "<>>")
+    for term, value in (
+        *memory._asdict().items(),
+        ("together", memory.total),
+        ("budget", answer.budget_bytes),
+    ):
+        share = percent(value / answer.budget_bytes) if answer.budget_bytes else "-"
+        table.rows.append((term, size_both(value), share))
+    reach = Table(("reach", ""), "<<")
+    reach.rows.append((f"longest, {plural(load.batch, 'sequence')}", _count(answer.max_seq, "token")))
+    reach.rows.append((f"most, of {count(load.tokens)} tokens", _count(answer.max_batch, "sequence")))
+    if answer.concurrency is not None:
+        reach.rows.append(("concurrency", f"{answer.concurrency:,.2f}"))
+    reach.rows.append(("GPUs it needs", _needed(answer.needed)))
+    for change in answer.changes:
+        reach.rows.append(("would fit", f"weights {change.weights}, KV {change.kv}: {size(change.total)}"))
+    tables = [table, reach]
+    notes = limit_notes([(setting.model, load.tokens)]) + inferred_notes(setting.model)
+    notes.append(
+        f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {load.share:.0%} of "
+        f"{size(setting.gpu.capacity_bytes or 0)}, the rest for context, NCCL, graphs and fragments"
+    )
+    if load.concat:
+        notes.append("engine hf: the cache grows by concatenation (transformers up to 4.35), old beside new")
+    if seen is not None:
+        more = seen - memory.total
+        notes.append(
+            f"seen: {size_both(seen)}, {size(abs(more))} {'more' if more >= 0 else 'less'} than the terms "
+            f"({seen / memory.total - 1:+.1%}); {_hint(more, answer)}"
+        )
+    return Report({}, [f"{what}: {verdict}"], tables, notes)
+
+
+def _hint(more: int, answer: Answer) -> str:
+    """The likeliest term of what was seen beyond the estimate."""
+    left = answer.budget_bytes - answer.memory.weights - answer.memory.activations
+    if more < 0:
+        return "less is held than was asked about: a shorter sequence, or narrower formats"
+    if abs(answer.memory.total + more - answer.budget_bytes) < 0.05 * answer.budget_bytes and left > 0:
+        return "about the whole budget: an engine takes its pool at the start, whatever is asked of it"
+    return "context, NCCL, CUDA graphs and fragments are not in the terms"
+
+
+def _count(value: int | None, word: str) -> str:
+    return f"any number of {word}s" if value is None else plural(value, word)
+
+
+def _needed(needed: Parallel | None) -> str:
+    if needed is None:
+        return "no number up to 1,024"
+    stages = f", {needed.pp} pipeline stages" if needed.pp > 1 else ""
+    return f"{needed.world:,} (tensor parallel {needed.tp}{stages})" if needed.world > 1 else "1"
+
+
+def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
+    columns = ("model", "gpu", "tokens", "batch", "weights", "KV")
+    found = ("weights take", "cache", "together", "budget", "fits", "longest", "most", "GPUs")
+    table = Table((*columns, *found), "<<>><<>>>><>>>")
+    for answer, point in zip(answers, points, strict=True):
+        got = point["inputs"]
+        table.rows.append(
+            (
+                got["model"],
+                got["gpu"],
+                count(got["seq"]),
+                count(got["batch"]),
+                got["weights"],
+                got["kv"],
+                size(answer.memory.weights),
+                size(answer.memory.cache),
+                size(answer.memory.total),
+                size(answer.budget_bytes),
+                "yes" if point["fits"] else "no",
+                "any" if answer.max_seq is None else count(answer.max_seq),
+                "any" if answer.max_batch is None else count(answer.max_batch),
+                "-" if point["gpus_needed"] is None else count(point["gpus_needed"]),
+            )
+        )
+    table, notes = without_constant(table, columns)
+    notes += limit_notes([(answer.setting.model, answer.load.tokens) for answer in answers])
+    fitting = sum(1 for point in points if point["fits"])
+    return Report({}, [f"{fitting:,} of {plural(len(points), 'point')} fit"], [table], notes)
+
+
+def _flat(point: dict[str, Any]) -> dict[str, Any]:
+    """A point as one CSV row."""
+    out = dict(point["inputs"])
+    out |= {f"{term['name']}_bytes": term["bytes"] for term in point["terms"]}
+    skipped = ("inputs", "terms", "gpus_as", "would_fit")
+    return out | {key: value for key, value in point.items() if key not in skipped}
