@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json as json_module
+import os
+import signal
 import sys
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +35,8 @@ INTERRUPTED = 130
 CONVENTIONS = {
     "ceiling_floor_s": "max(FLOPs / peak, bytes / bandwidth) with the ceilings measured in this run, slowed "
     "as the ceiling read around the probe was",
-    "expected_s": "the kernel-time model with --calibration; null where nothing is known of the class",
+    "expected_s": "the kernel-time model with --calibration, at the pace of this run's ceilings; null where "
+    "nothing is known of the class",
     "measured_s": "median of samples of 20 ms or more; ci95_s by order statistics, whatever the distribution",
     "clock": "CPU: the process's CPU clock and one thread; CUDA: events on the device, short kernels "
     "replayed from a graph over inputs rotated past five times L2",
@@ -101,6 +105,13 @@ def probe(
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    if quiet:
+        raise InputError("--quiet: this command has no one number; use --json")
+    for path in (output, save_to):
+        if path is not None:
+            _writable(Path(path))
+    if save:
+        _writable(user_folder() / "any.yaml", makes_folders=True)
     if quick and full:
         raise InputError("--quick and --full are two modes; choose one")
     mode = "quick" if quick else "full" if full else "default"
@@ -108,6 +119,9 @@ def probe(
     from ..probes.target import targets
 
     reports, failed, doubtful, partial = [], [], [], False
+    saved: set[str] = set()
+    # A job that is told to end keeps what it has, as one that is interrupted does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for target in targets(device, gpu):
         from ..probes.suite import chosen, model_suite, suite
 
@@ -119,13 +133,16 @@ def probe(
         if listing:
             reports.append(_listing(target.spec, probes))
             continue
-        from ..probes.session import Session
+        from ..probes.session import Session, StackOf
 
-        session = Session(target, probes, mode, clock_of(calibration, target.gpu))
-        _run(session, results)
-        memory = [] if session.partial else _memory(session, loaded, tokens)
-        if loaded is not None and not session.partial:
-            session.run_stack(loaded, batch, tokens)
+        layers = StackOf(loaded, batch, tokens) if loaded is not None else None
+        session = Session(target, probes, mode, clock_of(calibration, target.gpu), layers)
+        memory: list[MemoryResult] = []
+        try:
+            _run(session, results)
+            memory = [] if session.partial else _memory(session, loaded, tokens)
+        except KeyboardInterrupt:
+            session.interrupted()
         reports.append(_report(session, memory, baseline, calibration))
         partial |= session.partial
         for result in session.results:
@@ -135,7 +152,9 @@ def probe(
         failed += [f"{each.id}: {each.why}" for each in memory if each.verdict == "FAIL"]
         failed += reports[-1].document["regressions"]
         if save or save_to:
-            _save(session, save_to, reports[-1])
+            _save(session, save_to, reports[-1], saved)
+        if partial:
+            break
     final = reports[0] if len(reports) == 1 else _together(reports)
     emit(final, sink)
     if partial:
@@ -156,11 +175,10 @@ def _run(session: Session, results: str | None) -> None:
         except OSError as error:
             raise InputError(f"cannot write {results}: {error.strerror or error}") from None
     try:
-        for done, result in enumerate(_shown(session), 1):
+        for result in _shown(session):
             if stream is not None:
                 stream.write(json_module.dumps(_as_json(result)) + "\n")
                 stream.flush()
-            del done
     finally:
         if stream is not None:
             stream.close()
@@ -174,10 +192,12 @@ def _shown(session: Session) -> Iterator[Result]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    # Refreshed between probes alone: a thread that draws would count as CPU time of the kernels.
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(f"probing {session.target.name}", total=len(session.probes))
+        bar.refresh()
         for result in session.each():
-            bar.update(task, advance=1, description=result.probe.id)
+            bar.update(task, advance=1, description=result.probe.id, refresh=True)
             yield result
 
 
@@ -237,6 +257,8 @@ def _row(result: Result) -> tuple[str, ...]:
 def _report(
     session: Session, memory: list[MemoryResult], baseline: dict[str, float] | None, calibration: str
 ) -> Report:
+    from ..probes.target import START, software
+
     ceilings, target = session.ceilings, session.target
     verdicts: dict[str, int] = {}
     for result in session.results:
@@ -273,13 +295,18 @@ def _report(
         load = f", load {seen.load_average:.1f}" if seen.load_average is not None else ""
         waited = f", waited {seen.run_delay:.0%} of the time to run" if seen.run_delay is not None else ""
         notes.append(f"conditions: {seen.verdict}{load}{waited}{': ' + seen.trouble if seen.trouble else ''}")
-    notes.append(f"mode {session.mode}; collectives: torchrun --standalone -m infercost.probes.distributed")
+    notes.append(f"mode {session.mode}; collectives: {START}")
     efficiencies = class_efficiencies(session.results)
-    regressions = _regressions(efficiencies, baseline, target.kind) if baseline else []
-    notes += [f"against the baseline: {each}" for each in regressions]
-    if baseline and not regressions:
-        notes.append(f"against the baseline: {plural(len(efficiencies), 'class')} as efficient as before")
-    from ..probes.target import software
+    regressions = _regressions(efficiencies, baseline, target.kind) if baseline is not None else []
+    if baseline is not None:
+        common, absent = set(baseline) & set(efficiencies), sorted(set(baseline) - set(efficiencies))
+        if not common:
+            regressions.append("no class of the baseline was measured")
+        notes += [f"against the baseline: {each}" for each in regressions]
+        if not regressions:
+            notes.append(f"against the baseline: {len(common)} of its classes as efficient as before")
+        if absent:
+            notes.append(f"of the baseline and not measured now: {', '.join(absent)}")
 
     document = {
         "schema": "infercost.probe/1",
@@ -320,8 +347,10 @@ def _baseline(path: str) -> dict[str, float]:
     """Class efficiencies of an earlier `probe --json`."""
     try:
         document = json_module.loads(Path(path).read_text(encoding="utf-8"))
-        classes = document["classes"]
-        return {str(name): float(value) for name, value in classes.items()}
+        classes = {str(name): float(value) for name, value in document["classes"].items()}
+        if not classes or not all(0 < value < inf for value in classes.values()):
+            raise ValueError
+        return classes
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -340,12 +369,29 @@ def _regressions(now: dict[str, float], before: dict[str, float], kind: str) -> 
     return out
 
 
-def _save(session: Session, save_to: str | None, report: Report) -> None:
-    """Write the calibration whole or not at all, to the user's data folder or where it was asked for."""
+def _writable(path: Path, makes_folders: bool = False) -> None:
+    """Refuse a file that cannot be written before anything is measured."""
+    folder = path.parent
+    while makes_folders and not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"cannot write {path}; give a file in a folder that can be written")
+
+
+def _save(session: Session, save_to: str | None, report: Report, saved: set[str]) -> None:
+    """Write the calibration whole or not at all, to the user's data folder or where it was asked for.
+
+    An interrupted run replaces no calibration of a whole one; of several like devices the first is kept.
+    """
     from ..probes.save import calibration_of
 
-    if not session.results:
-        raise InputError("nothing to save: no probe was finished")
+    if not session.results or (session.partial and not save_to):
+        report.notes.append("interrupted: no calibration is saved (--save-to FILE keeps a partial one)")
+        return
+    if session.target.gpu.name in saved:
+        report.notes.append(f"{session.target.spec}: not saved, for another {session.target.gpu.name} was")
+        return
+    saved.add(session.target.gpu.name)
     made = calibration_of(session, shipped_clock(session.target.gpu))
     if save_to:
         target = Path(save_to)
@@ -384,7 +430,9 @@ def _listing(spec: str, probes: list[Probe]) -> Report:
         "probes": records,
         "regressions": [],
     }
-    notes = ["collectives: torchrun --standalone --nproc-per-node N -m infercost.probes.distributed"]
+    from ..probes.target import START
+
+    notes = [f"collectives: {START}"]
     return Report(document, [f"{plural(len(probes), 'probe')} on {spec}"], [table], notes, records=records)
 
 

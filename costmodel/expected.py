@@ -7,7 +7,7 @@ time is never below the floor.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -73,6 +73,12 @@ class Clock:
         self._experts_key = Key(dtype="bf16")
         self._rows_seen: tuple[Number, Number, Any] | None = None
 
+    @property
+    def ceilings(self) -> Mapping[str, float]:
+        """The roofs under which this machine's own constants were probed; empty where none were."""
+        mine = [one.calibration.ceilings for one in self._own if one.gpu.name == self.gpu.name]
+        return next((found for found in mine if found), {})
+
     def choice(self, family: str, key: Key) -> Choice:
         """Constants for a group, from the GPU's own calibration where it has any like it."""
         known = self._chosen.get((family, key))
@@ -136,7 +142,7 @@ class Clock:
                 return self._collective(work)
 
     def _gemm(self, work: Gemm) -> tuple[Number, Confidence]:
-        work = self._in_math(work)
+        asked, work = work.math, self._in_math(work)
         if work.batch > 1:
             op = "mla_gen_pre" if work.inner < work.outer else "mla_gen_post"
             choice = self.choice("head_projection", Key(op=op, dtype="bfloat16"))
@@ -144,7 +150,7 @@ class Clock:
         choice = self.choice("gemm", Key(dtype=gemm_type(work)))
         rows, place = self._distinct(work.rows)
         seconds, confidence = self._formula(gemm_s, replace(work, rows=rows), choice)
-        if not measured_format(work):
+        if not measured_format(work) or work.math != asked:
             confidence = confidence.loosened()
         return (seconds if place is None else seconds[place]), confidence
 

@@ -32,7 +32,12 @@ def shipped(name: str) -> Calibration | None:
 def user_folder() -> Path:
     """Where `infercost probe --save` keeps this machine's calibrations (XDG_DATA_HOME, or ~/.local/share)."""
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "infercost" / "calibrations"
+    # A relative path is no base folder (XDG Base Directory Specification).
+    return (
+        (Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share")
+        / "infercost"
+        / "calibrations"
+    )
 
 
 def saved(name: str) -> Calibration | None:

@@ -11,7 +11,7 @@ from .suite import Probe
 
 STANDS_FOR = {
     "copy": ("copy", "add", "attn_rope"),
-    "norm": ("norm", "input_layernorm", "post_attention_layernorm"),
+    "norm": ("norm", "input_layernorm"),
     "mul": ("mul", "mlp_act"),
     "gather": ("gather", "emb"),
     "softmax": ("softmax",),
@@ -45,11 +45,12 @@ def expected_of(probe: Probe, work: Work, clock: Clock) -> Expected:
     if family != "pointwise":
         return clock.expected(work)
     choice = clock.choice(family, key)
-    rows, columns = (work.rows, work.width) if isinstance(work, Gather) else _shape(work)
-    kernel = RowKernel(rows, columns, work.bytes.total)
-    return Expected(TIMES[family].time_s(kernel, clock.device, choice.params), choice.confidence)
+    return Expected(TIMES[family].time_s(row_kernel(work), clock.device, choice.params), choice.confidence)
 
 
-def _shape(work: Work) -> tuple[int, int]:
+def row_kernel(work: Work) -> RowKernel:
+    """A pointwise kernel or a gather as the family of row kernels sees it."""
+    if isinstance(work, Gather):
+        return RowKernel(work.rows, work.width, work.bytes.total)
     assert isinstance(work, Pointwise)
-    return work.rows, work.values // work.rows
+    return RowKernel(work.rows, work.values // work.rows, work.bytes.total)

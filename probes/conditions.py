@@ -20,7 +20,8 @@ THROTTLE = {
 """Clock-event reasons that void a measurement. The power cap (0x4) is normal under load and recorded."""
 POWER_CAP = 0x4
 WATCH_S = 0.05
-BUSY_SHARE = 0.05
+SM_CLOCK = 1
+"""NVML_CLOCK_SM."""
 
 
 class Conditions(NamedTuple):
@@ -49,6 +50,12 @@ class CpuWatch:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def whole(self) -> Conditions:
+        return self.conditions()
+
+    def sm_mhz(self) -> float:
+        return 0.0
+
     def conditions(self) -> Conditions:
         delay, wall = _run_delay_s(), time.monotonic() - self._wall
         waited = None
@@ -76,12 +83,16 @@ class GpuWatch:
     def __init__(self, index: int, nvml: Any, uuid: str = "") -> None:
         self._nvml, self._handle = nvml, None
         self._samples: list[tuple[float, float, float, int]] = []
+        self._past: list[tuple[float, float, float, int]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         if nvml is not None:
-            nvml.nvmlInit()
+            try:
+                nvml.nvmlInit()
+            except Exception:  # a driver that does not fit: nothing can be said
+                return
             named = _ask(nvml, "nvmlDeviceGetHandleByUUID", uuid) if uuid else None
-            self._handle = nvml.nvmlDeviceGetHandleByIndex(index) if named is None else named
+            self._handle = _ask(nvml, "nvmlDeviceGetHandleByIndex", index) if named is None else named
 
     def __enter__(self) -> GpuWatch:
         if self._handle is not None:
@@ -104,7 +115,7 @@ class GpuWatch:
         n, h = self._nvml, self._handle
         self._samples.append(
             (
-                float(_ask(n, "nvmlDeviceGetClockInfo", h, getattr(n, "NVML_CLOCK_SM", 1)) or 0),
+                float(_ask(n, "nvmlDeviceGetClockInfo", h, SM_CLOCK) or 0),
                 float(_ask(n, "nvmlDeviceGetTemperature", h, 0) or 0),
                 float(_ask(n, "nvmlDeviceGetPowerUsage", h) or 0) / 1000,
                 int(self._reasons() or 0),
@@ -123,6 +134,22 @@ class GpuWatch:
             return Conditions("unknown", "")
         self.sample()
         samples, self._samples = self._samples, []
+        self._past += samples
+        return self._over(samples)
+
+    def whole(self) -> Conditions:
+        """The same of the whole run."""
+        if self._handle is None:
+            return Conditions("unknown", "")
+        return self._over([*self._past, *self._samples]) if self._past else self.conditions()
+
+    def sm_mhz(self) -> float:
+        """The SM clock now; 0 where it cannot be read."""
+        if self._handle is None:
+            return 0.0
+        return float(_ask(self._nvml, "nvmlDeviceGetClockInfo", self._handle, SM_CLOCK) or 0)
+
+    def _over(self, samples: list[tuple[float, float, float, int]]) -> Conditions:
         bits = 0
         for sample in samples:
             bits |= sample[3]
@@ -151,8 +178,9 @@ class GpuWatch:
         )
 
     def _others(self) -> int:
+        """Processes on the card besides this one, which may have another number outside its container."""
         running = _ask(self._nvml, "nvmlDeviceGetComputeRunningProcesses", self._handle) or []
-        return sum(1 for each in running if each.pid != os.getpid())
+        return max(0, len(running) - 1)
 
 
 def _ask(nvml: Any, getter: str, *args: Any) -> Any:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..costmodel.op import Collective
-from .target import torch_module
+from .target import START, torch_module
 
 SIZES = tuple(1 << power for power in (16, 20, 24))
 REPEATS, WARM = 7, 2
@@ -28,6 +28,9 @@ def bus_bandwidth(work: Collective, time_s: float) -> float:
 
 
 def main() -> int:
+    if "RANK" not in os.environ:
+        sys.stderr.write(f"infercost: start it with: {START}\n")
+        return 2
     torch = torch_module()
     distributed = torch.distributed
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -43,11 +46,11 @@ def main() -> int:
                 times = [_once(torch, name, size, world, spec) for _ in range(WARM + REPEATS)][WARM:]
                 slowest = sorted(_slowest(torch, each, spec) for each in times)
                 if rank == 0:
-                    work = Collective(name, size, world, eager=True)
+                    work = Collective(name, 4 * values_of(size, world), world, eager=True)
                     typical = slowest[len(slowest) // 2]
                     line = {
                         "op": name,
-                        "bytes": size,
+                        "bytes": work.message_bytes,
                         "world": world,
                         "backend": distributed.get_backend(),
                         "measured_s": typical,
@@ -63,9 +66,14 @@ def main() -> int:
     return 0
 
 
+def values_of(size: int, world: int) -> int:
+    """Values of 4 bytes in a buffer of about `size` bytes that every rank has an equal part of."""
+    return size // 4 // world * world
+
+
 def _once(torch: Any, name: str, size: int, world: int, spec: str) -> float:
     """Seconds of one collective on this rank; `size` bytes is the whole buffer, as nccl-tests counts."""
-    values = size // 4
+    values = values_of(size, world)
     whole = torch.randn(values, device=spec)
     part = torch.randn(values // world, device=spec)
     torch.distributed.barrier()

@@ -30,6 +30,12 @@ class Kernel(NamedTuple):
     moved: int
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether torch, or Python, could not have the memory it asked for."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in said or "allocate memory" in said
+
+
 TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 3e-2, "fp16": 5e-3, "fp8": 0.15, "int8": 0.0, "int4": 0.15}
 """Largest |error| against float64, as a share of the largest value."""
 SMALL_TOKENS, SMALL_WIDTH = 48, 256
@@ -214,10 +220,14 @@ def backend_context(backend: str, torch: Any) -> AbstractContextManager[Any]:
 
 
 def _attend(work: Attend, backend: str, target: Target, torch: Any) -> Kernel:
+    if work.window:
+        raise CannotRunError("attention over a window is not probed")
     if work.stage != "fused":
         raise CannotRunError("the three kernels of eager attention are not probed apart")
     if work.qk_dim > MOST_HEAD_DIM and backend != "math":
         raise CannotRunError(f"{backend or 'sdpa'} takes heads of up to {MOST_HEAD_DIM}, not {work.qk_dim}")
+    if work.v_in_k or work.qk_dim != work.v_dim:
+        raise CannotRunError(f"keys {work.qk_dim} and values {work.v_dim} wide are not probed (MLA)")
     dtype = dtype_of(work.math, torch)
     q = _random(torch, target, dtype, work.sequences, work.heads, work.new, work.qk_dim)
     k = _random(torch, target, dtype, work.sequences, work.kv_heads, work.context, work.qk_dim)
@@ -249,6 +259,8 @@ def _attend(work: Attend, backend: str, target: Target, torch: Any) -> Kernel:
     try:
         pinned()
     except RuntimeError as error:
+        if out_of_memory(error):
+            raise
         raise CannotRunError(f"{backend or 'sdpa'} does not take it: {str(error).splitlines()[0]}") from None
     moved = _moved(q, k, v) + q.element_size() * work.sequences * work.heads * work.new * work.v_dim
     return Kernel(launch, pinned, exact, moved)

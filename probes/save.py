@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import date
 from math import exp, log
 from statistics import median
@@ -17,18 +16,19 @@ from typing import Any
 from ..costmodel.expected import Clock
 from ..costmodel.kernel_time import TIMES
 from ..costmodel.op import Gather, Pointwise
-from ..costmodel.pointwise_time import RowKernel
 from ..costmodel.prefill_time import prefill_s
 from ..costmodel.roofline import math_dtype, peak_flops, work_math
-from ..costmodel.transfer import Choice
+from ..costmodel.transfer import LIKE_ERROR, Choice
 from ..hardware.calibration import Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
-from .classes import STANDS_FOR, group_of
+from .classes import STANDS_FOR, group_of, row_kernel
 from .session import Result, Session
 from .target import software
 from .verdict import FAIL, INCONCLUSIVE, SKIPPED
 
 LEAST_SHARE = 1e-3
+FEW_HELD = 2
+"""Held-out probes below which an error is not known."""
 
 
 def calibration_of(session: Session, clock: Clock) -> Calibration:
@@ -37,9 +37,12 @@ def calibration_of(session: Session, clock: Clock) -> Calibration:
     launch_s = session.ceilings.launch_s if session.ceilings else 0.0
     stack = f"torch-{software(session.target)['torch']}"
     for (family, key), results in _by_group(session.results).items():
-        made = _group(family, key._replace(stack=stack), results, launch_s, clock)
-        if made is not None:
-            families[family] += [replace(made, key=k) for k in _names(made.key)]
+        products = {r.probe.id for r in results if session.roof(r.work) == "compute"}
+        for name in STANDS_FOR.get(key.op, (key.op,)):
+            mine = key._replace(stack=stack, op=name)
+            made = _group(family, mine, results, launch_s, clock, products)
+            if made is not None:
+                families[family].append(made)
     versions = ", ".join(f"{name} {v}" for name, v in software(session.target).items())
     seen = session.conditions
     return Calibration(
@@ -63,28 +66,32 @@ def _by_group(results: Iterable[Result]) -> dict[tuple[str, Key], list[Result]]:
     return out
 
 
-def _names(key: Key) -> list[Key]:
-    return [key._replace(op=op) for op in STANDS_FOR.get(key.op, (key.op,))]
+def _group(
+    family: str, key: Key, results: list[Result], launch_s: float, clock: Clock, products: set[str]
+) -> Group | None:
+    """Constants of one class, and their error on what was held out; None where they do not help.
 
-
-def _group(family: str, key: Key, results: list[Result], launch_s: float, clock: Clock) -> Group | None:
-    """Constants of one class, and their error on what was held out; None where they do not help."""
+    `products`: ids of those that the products' roof binds. The error of a class of which too little was
+    held out is not known, and is stated as at least what like kernels differ by.
+    """
     fitted = [r for r in results if r.probe.part in ("fit", "ceiling")]
     held = [r for r in results if r.probe.part == "held"] or fitted
     if not fitted:
         return None
     choice = clock.choice(family, key._replace(stack=""))
     if choice.confidence.kind == "assumed":
-        form, params = "share", _shares(fitted, launch_s, clock.gpu)
+        form, params = "share", _shares(fitted, launch_s, clock.gpu, products)
     else:
-        form, params = str(choice.params["form"]), _scaled(family, fitted, choice, clock)
+        form, params = str(choice.params["form"]), _scaled(family, fitted, choice, clock, products)
     errors = [abs(_predicted(family, r, form, params, clock) / _time(r) - 1) for r in held]
     before = [abs(_predicted(family, r, "", dict(choice.params), clock) / _time(r) - 1) for r in held]
     if choice.confidence.kind != "assumed" and median(errors) >= median(before):
         return None
     ordered = sorted(errors)
     p90 = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
-    error = Spread(round(sum(errors) / len(errors), 4), round(median(errors), 4), round(p90, 4))
+    least = 0.0 if sum(r.probe.part == "held" for r in results) >= FEW_HELD else LIKE_ERROR
+    spread = (sum(errors) / len(errors), median(errors), p90)
+    error = Spread(*(round(max(each, least), 4) for each in spread))
     kept = tuple((name, float(f"{value:.5g}")) for name, value in params.items())
     return Group(key, form, kept, len(results), error, default=True)
 
@@ -94,7 +101,7 @@ def _time(result: Result) -> float:
     return result.timing.median_s
 
 
-def _shares(results: list[Result], launch_s: float, gpu: Gpu) -> dict[str, float]:
+def _shares(results: list[Result], launch_s: float, gpu: Gpu, products: set[str]) -> dict[str, float]:
     """Median share of the sheet's peak and bandwidth, each over the probes that it binds."""
     compute: list[float] = []
     memory: list[float] = []
@@ -102,7 +109,7 @@ def _shares(results: list[Result], launch_s: float, gpu: Gpu) -> dict[str, float
         left = max(_time(result) - launch_s, 0.01 * _time(result))
         math, moved = work_math(result.work), _moved(result.work, gpu)
         flops_s = result.work.matmul_flops / peak_flops(gpu, math_dtype(gpu, math)) if math else 0.0
-        if result.floor_s and _bound_by_products(result):
+        if result.probe.id in products:
             compute.append(flops_s / left)
         else:
             memory.append(moved / gpu.bandwidth / left)
@@ -123,15 +130,13 @@ def _moved(work: Any, gpu: Gpu) -> float:
     return float(work.bytes.total + extra)
 
 
-def _bound_by_products(result: Result) -> bool:
-    return result.probe.cls.startswith(("gemm", "attn.prefill"))
-
-
-def _scaled(family: str, results: list[Result], choice: Choice, clock: Clock) -> dict[str, float]:
+def _scaled(
+    family: str, results: list[Result], choice: Choice, clock: Clock, products: set[str]
+) -> dict[str, float]:
     """The constants at hand, their shares moved by the median ratio of expected to measured."""
     known = {name: each for name, each in choice.params.items() if isinstance(each, (int, float))}
     for name, bound in (("mma_share", True), ("memory_share", False)):
-        some = [r for r in results if _bound_by_products(r) == bound]
+        some = [r for r in results if (r.probe.id in products) == bound]
         if name in known and some:
             ratios = [log(_predicted(family, r, "", dict(choice.params), clock) / _time(r)) for r in some]
             known[name] *= exp(median(ratios))
@@ -141,9 +146,7 @@ def _scaled(family: str, results: list[Result], choice: Choice, clock: Clock) ->
 def _predicted(family: str, result: Result, form: str, params: dict[str, Any], clock: Clock) -> float:
     work: Any = result.work
     if isinstance(work, (Gather, Pointwise)):
-        rows = work.rows
-        columns = work.width if isinstance(work, Gather) else work.values // work.rows
-        work = RowKernel(rows, columns, work.bytes.total)
+        work = row_kernel(work)
     given = {**params, "form": form} if form else params
     times = TIMES[family]
     if family == "prefill" and given.get("form") != "share":

@@ -6,9 +6,10 @@ Results come as they are made, so that an interrupted run keeps what it has.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 from ..costmodel.expected import Clock, Expected
@@ -18,24 +19,26 @@ from ..hardware.spec import Gpu
 from ..models.spec import Model
 from .classes import expected_of
 from .conditions import Conditions, CpuWatch, GpuWatch
-from .kernels import CannotRunError, Kernel, build, check
+from .kernels import CannotRunError, Kernel, build, check, out_of_memory
 from .stack import Stack
 from .suite import Probe
 from .target import Target, nvml_module, torch_module, uuid_of
 from .timing import GRAPH_BELOW_S, ROTATED_L2S, Budget, Sampler, Timing, cpu_sampler, cuda_sampler, measure
 from .verdict import PASS, RULES, SKIPPED, judge
 
-CEILING_S = 1.0
-PROBE_S = {"quick": 0.35, "default": 1.5, "full": 3.0}
+CEILING_S = {"quick": 0.6, "default": 1.0, "full": 1.0}
+PROBE_S = {"quick": 0.3, "default": 1.5, "full": 3.0}
 BUDGET_S = {
-    "cpu": {"quick": 28.0, "default": 90.0, "full": 240.0},
+    "cpu": {"quick": 25.0, "default": 90.0, "full": 240.0},
     "cuda": {"quick": 55.0, "default": 240.0, "full": 470.0},
 }
 ANCHOR_S = 0.06
 MEMORY_SHARE, MOST_MEMORY = 0.5, 16 << 30
 HALVINGS = 2
-ATTEMPTS = 3
-MOST_COPIES = 16
+ATTEMPTS = {"quick": 2, "default": 3, "full": 3}
+MOST_COPIES = 256
+WARM_UP_S, WARM_UP_STEP_S, STEADY = 3.0, 0.25, 0.01
+SETS = 0.999
 STACK_S, STACK_BAND = 3.0, 0.15
 
 
@@ -50,6 +53,8 @@ class Result(NamedTuple):
     drift: float
     verdict: str
     why: str
+    slower: float = 1.0
+    """How much slower the ceiling was read around it than at first."""
 
     @property
     def flops_per_s(self) -> float | None:
@@ -95,119 +100,203 @@ class Ceilings(NamedTuple):
         memory = replace(gpu.memory, bandwidth_gb_per_s=max(best / 1e9, 1.0))
         return replace(gpu, peaks=tuple(peaks.items()), memory=memory)
 
+    def rate(self, roof: str, work: Work) -> float:
+        """FLOP/s of the work's type or bytes/s of the quickest kind; 0 where it was not measured."""
+        if roof == "compute":
+            return self.flops.get(work_math(work), 0.0)
+        return max(self.bandwidth.values(), default=0.0)
+
+    @classmethod
+    def read(cls, saved: Mapping[str, float]) -> Ceilings:
+        """What `as_mapping` wrote."""
+        parts: dict[str, dict[str, float]] = {"flops": {}, "bandwidth": {}, "latency": {}}
+        for name, value in saved.items():
+            kind, _, key = name.partition(".")
+            parts.setdefault(kind, {})[key] = value
+        return cls(parts["flops"], parts["bandwidth"], parts["latency"].get("launch", 0.0))
+
     def as_mapping(self) -> dict[str, float]:
         out = {f"flops.{name}": rate for name, rate in self.flops.items()}
         out |= {f"bandwidth.{name}": rate for name, rate in self.bandwidth.items()}
         return {**out, "latency.launch": self.launch_s}
 
 
+class StackOf(NamedTuple):
+    """A model whose layers are stacked, for how many sequences of how many tokens."""
+
+    model: Model
+    batch: int
+    seq: int
+
+
 class Session:
     """Everything a run needs and what it has found; `each()` yields results as they come."""
 
-    def __init__(self, target: Target, probes: Sequence[Probe], mode: str, clock: Clock | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        probes: Sequence[Probe],
+        mode: str,
+        clock: Clock | None,
+        layers: StackOf | None = None,
+    ) -> None:
         self.target, self.probes, self.mode, self.clock = target, probes, mode, clock
+        self.layers = layers
         self.torch = torch_module()
         self.budget = Budget(BUDGET_S[target.kind][mode])
         self.ceilings: Ceilings | None = None
         self.conditions: Conditions | None = None
         self.results: list[Result] = []
         self.partial = False
+        self._sheet = target.gpu
+        self._ceiling_results: list[Result] = []
+        self._ceiling_trouble = ""
         self._anchors: dict[str, tuple[Sampler, float]] = {}
-        self._rates: dict[str, list[float]] = {}
+        self._stream: Any = None
 
     def each(self) -> Iterator[Result]:
-        """Run: ceilings, then every other probe, then the ceilings' own verdicts."""
-        torch, target = self.torch, self.target
-        torch.manual_seed(0)
+        """Run: ceilings, then every other probe, then stacked layers."""
+        self.torch.manual_seed(0)
         watch: Any = CpuWatch()
-        if target.kind == "cuda":
-            watch = GpuWatch(target.ordinal, nvml_module(target), uuid_of(target))
+        if self.target.kind == "cuda":
+            watch = GpuWatch(self.target.ordinal, nvml_module(self.target), uuid_of(self.target))
         try:
-            with watch, torch.no_grad():
-                self._measure_ceilings()
-                rest = [probe for probe in self.probes if probe.part != "ceiling"]
-                for probe in rest:
+            with watch, self.torch.no_grad():
+                self._warm_up(watch)
+                for probe in self.probes:
+                    if probe.part == "ceiling":
+                        self._ceiling_results.append(self._ceiling(probe))
+                        self._ceiling_trouble = self._ceiling_trouble or self._trouble(watch)
+                self._set_ceilings(self._launch_s())
+                self._choose_anchors()
+                for result in self._ceiling_results:
+                    yield self._keep(self._judged(result, ""))
+                for probe in self.probes:
+                    if probe.part == "ceiling":
+                        continue
                     if self.budget.left_s <= 0:
                         yield self._keep(_skipped(probe, "the time for this mode is used up"))
                         continue
-                    yield self._keep(self._judged(self._run(probe), watch))
-                for result in self._ceiling_results:
-                    yield self._keep(self._judged(result, watch))
+                    yield self._keep(self._judged(self._run(probe), self._trouble(watch)))
+                for phase in ("decode", "prefill") if self.layers else ():
+                    yield self._keep(self._stacked(phase, watch))
         except KeyboardInterrupt:
-            self.partial = True
+            self.interrupted()
         finally:
-            self.conditions = watch.conditions()
+            self.conditions = watch.whole()
 
-    def run_stack(self, model: Model, batch: int, seq: int) -> None:
-        """Real layers of a model, one after the other: the sum of the parts against the whole."""
-        for phase in ("decode", "prefill"):
-            name = f"e2e.{phase}"
-            try:
-                stack = Stack(model, self.target, batch, seq)
-                self.results.append(self._stacked(name, stack, phase))
-            except CannotRunError as error:
-                probe = Probe(name, name, Pointwise(name, 1, 1, 1, 0), "report")
-                self.results.append(_skipped(probe, str(error)))
-            except (MemoryError, RuntimeError) as error:
-                probe = Probe(name, name, Pointwise(name, 1, 1, 1, 0), "report")
-                self.results.append(_skipped(probe, str(error).splitlines()[0][:120]))
-            finally:
-                self._free()
+    def interrupted(self) -> None:
+        """Keep what there is: ceilings that were measured are results, too."""
+        self.partial = True
+        if self.ceilings is None and any(each.timing for each in self._ceiling_results):
+            self._set_ceilings(0.0)
+        if self.ceilings is not None:
+            kept = {result.probe.id for result in self.results}
+            left = [each for each in self._ceiling_results if each.probe.id not in kept]
+            self.results += [self._judged(each, "") for each in left]
 
-    def _stacked(self, name: str, stack: Stack, phase: str) -> Result:
-        every = stack.ops(phase)
-        total = totals(every)
-        with self.torch.no_grad():
-            # A decode step is replayed whole, as engines do; else its 400 launches are what is timed.
-            graph_below_s = inf if phase == "decode" else GRAPH_BELOW_S
-            sampler = self._sampler([stack.launch(phase)], graph_below_s)
-            timing = measure(sampler, Budget(STACK_S), STACK_S)
-        # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
-        work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
-        expected = self.clock.total(every) if self.clock else None
-        floor = step_floor_s(every, self._sheet)
-        known = expected if expected and expected.confidence.kind != "assumed" else None
-        verdict, why = judge(
-            timing.reading(),
-            floor,
-            known.seconds if known else None,
-            STACK_BAND,
-            0.0,
-            RULES[self.target.kind],
-        )
-        layers = len(stack.model.layers)
-        probe = Probe(f"{name}.{stack.model.name}.{layers}-layers", name, work, "held")
-        return Result(probe, work, floor, expected, timing, 0.0, verdict, why)
+    def _trouble(self, watch: Any) -> str:
+        """What voids a reading: conditions now, or those under which the ceilings were measured."""
+        if self.target.kind != "cuda":
+            return ""
+        now = str(watch.conditions().trouble)
+        before = self._ceiling_trouble
+        return now or (f"the ceilings were measured under trouble: {before}" if before else "")
 
     def _keep(self, result: Result) -> Result:
         self.results.append(result)
         return result
 
+    # --- stacked layers ---
+
+    def _stacked(self, phase: str, watch: Any) -> Result:
+        """Real layers of a model, one after the other: the sum of the parts against the whole."""
+        assert self.layers is not None
+        name = f"e2e.{phase}"
+        nothing = Probe(name, name, Pointwise(name, 1, 1, 1, 0), "report")
+        try:
+            return self._stack_timed(phase, watch)
+        except CannotRunError as error:
+            return _skipped(nothing, str(error))
+        except Exception as error:  # torch raises what it likes; a probe that cannot run is no reason to stop
+            return _skipped(nothing, _said(error))
+        finally:
+            self._free()
+
+    def _stack_timed(self, phase: str, watch: Any) -> Result:
+        assert self.layers is not None
+        stack = Stack(*self.layers, self.target)
+        every = stack.ops(phase)
+        total = totals(every)
+        # A decode step is replayed whole, as engines do; else its 400 launches are what is timed.
+        sampler = self._sampler([stack.launch(phase)], inf if phase == "decode" else GRAPH_BELOW_S)
+        roof = "memory" if phase == "decode" else "compute"
+        timing, slower, drift = self._between_anchors(sampler, roof, Budget(STACK_S), STACK_S)
+        # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
+        work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
+        expected = self.clock.total(every) if self.clock else None
+        expected = expected and self._paced(expected, roof, every[0].work, slower)
+        floor = step_floor_s(every, self._sheet) * slower
+        soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
+        rules, trouble = RULES[self.target.kind], self._trouble(watch)
+        verdict, why = judge(timing.reading(drift), floor, soft, STACK_BAND, 0.0, rules, trouble)
+        name = f"e2e.{phase}"
+        probe = Probe(f"{name}.{stack.model.name}.{len(stack.model.layers)}-layers", name, work, "held")
+        return Result(probe, work, floor, expected, timing, drift, verdict, why, slower)
+
     # --- ceilings and anchors ---
 
-    def _measure_ceilings(self) -> None:
+    def _warm_up(self, watch: Any) -> None:
+        """Run the first ceiling until the SM clock holds still (or has had its time), so that it is not
+        read while clocks ramp."""
+        probe = next((each for each in self.probes if each.part == "ceiling"), None)
+        if probe is None or self.target.kind != "cuda":
+            return
+        try:
+            sampler = self._sampler([build(probe.work, probe.backend, self.target, self.torch).launch])
+        except Exception:  # whatever it is, the probe itself will say it
+            return
+        begun, before = time.monotonic(), -1.0
+        while time.monotonic() - begun < WARM_UP_S:
+            until = time.monotonic() + WARM_UP_STEP_S
+            while time.monotonic() < until:
+                sampler(8)
+            now = watch.sm_mhz()
+            if now and abs(now - before) <= STEADY * now:
+                break
+            before = now
+
+    def _ceiling(self, probe: Probe) -> Result:
+        """The best of a few readings where the first is wide: a ceiling read low breaks every floor."""
+        widest = RULES[self.target.kind].widest_ci
+        best = self._time(probe, None, CEILING_S[self.mode])
+        for _ in range(ATTEMPTS[self.mode] - 1):
+            if best.timing is None or best.timing.reading().half_width <= widest or self.budget.left_s <= 0:
+                break
+            again = self._time(probe, None, CEILING_S[self.mode])
+            if again.timing and again.timing.median_s < best.timing.median_s:
+                best = again
+        return best
+
+    def _set_ceilings(self, launch_s: float) -> None:
+        """The roofs: the quickest reading of each type."""
         flops: dict[str, float] = {}
         bandwidth: dict[str, float] = {}
-        self._ceiling_results: list[Result] = []
-        for probe in self.probes:
-            if probe.part != "ceiling":
-                continue
-            result = self._time(probe, None, CEILING_S)
-            self._ceiling_results.append(result)
+        for result in self._ceiling_results:
             if result.timing is None:
                 continue
             math = work_math(result.work)
-            rate = result.work.matmul_flops / result.timing.median_s if math else 0.0
-            if rate and probe.cls.startswith("gemm"):
+            if result.probe.cls.startswith("gemm"):
+                rate = result.work.matmul_flops / result.timing.median_s
                 flops[math] = max(flops.get(math, 0.0), rate)
-            moved = result.work.bytes.total / result.timing.median_s
-            if not probe.cls.startswith("gemm"):
-                bandwidth[probe.cls.removeprefix("bw.")] = moved
+            else:
+                name = result.probe.cls.removeprefix("bw.")
+                moved = result.work.bytes.total / result.timing.median_s
+                bandwidth[name] = max(bandwidth.get(name, 0.0), moved)
         if not bandwidth:
             bandwidth["sheet"] = self.target.gpu.bandwidth
-        self.ceilings = Ceilings(flops, bandwidth, self._launch_s())
+        self.ceilings = Ceilings(flops, bandwidth, launch_s)
         self._sheet = self.ceilings.sheet(self.target.gpu)
-        self._choose_anchors()
 
     def _launch_s(self) -> float:
         """An add of one element: what a launch costs whatever it does."""
@@ -228,7 +317,22 @@ class Session:
                 chosen = min(own, key=lambda r: r.timing.median_s if r.timing else 0.0)
                 kernels = self._build(chosen.work, chosen.probe.backend)
                 sampler = self._sampler([kernel.launch for kernel in kernels])
-                self._anchors[roof] = (sampler, self._anchor_of(sampler))
+                now = self._anchor_of(sampler)
+                self._anchors[roof] = (sampler, now)
+                assert chosen.timing is not None
+                self._raise_ceilings(roof, chosen.timing.median_s / now)
+
+    def _raise_ceilings(self, roof: str, quicker: float) -> None:
+        """Where a ceiling reads quicker than it did, all under its roof were read in a slow moment."""
+        if quicker <= 1 or self.ceilings is None:
+            return
+        flops, bandwidth = self.ceilings.flops, self.ceilings.bandwidth
+        if roof == "compute":
+            flops = {name: rate * quicker for name, rate in flops.items()}
+        else:
+            bandwidth = {name: rate * quicker for name, rate in bandwidth.items()}
+        self.ceilings = self.ceilings._replace(flops=flops, bandwidth=bandwidth)
+        self._sheet = self.ceilings.sheet(self.target.gpu)
 
     def _anchor_of(self, sampler: Sampler) -> float:
         launches = max(1, round(ANCHOR_S / 3 / max(sampler(1), 1e-7)))
@@ -239,9 +343,9 @@ class Session:
 
     def _run(self, probe: Probe) -> Result:
         """Measure, and once more where the first reading was too wide or the ceiling moved under it."""
-        roof, rules = self._roof(probe.work), RULES[self.target.kind]
+        roof, rules = self.roof(probe.work), RULES[self.target.kind]
         best: Result | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(ATTEMPTS[self.mode]):
             result = self._time(probe, roof, PROBE_S[self.mode])
             if result.timing is None:
                 return result
@@ -252,7 +356,7 @@ class Session:
         assert best is not None
         return best
 
-    def _roof(self, work: Work) -> str:
+    def roof(self, work: Work) -> str:
         """Which ceiling a work stands under."""
         math = work_math(work)
         if not math:
@@ -270,9 +374,9 @@ class Session:
                 return self._timed(probe, work, roof, most_s)
             except CannotRunError as error:
                 return _skipped(probe, str(error))
-            except (MemoryError, RuntimeError) as error:
-                if not _out_of_memory(error):
-                    return _skipped(probe, str(error).splitlines()[0][:120])
+            except Exception as error:  # torch raises what it likes; one probe is no reason to stop
+                if not out_of_memory(error):
+                    return _skipped(probe, _said(error))
                 work = halved(work)
             finally:
                 self._free()
@@ -284,33 +388,49 @@ class Session:
         kernels = self._build(work, probe.backend)
         with backend_context(probe.backend, self.torch):
             sampler = self._sampler([kernel.launch for kernel in kernels])
-            before = self._anchor(roof)
-            timing = measure(sampler, self.budget, most_s)
-            after = self._anchor(roof)
-        slower, drift = 1.0, 0.0
-        if before and after and roof:
-            slower = min(before, after) / self._anchors[roof][1]
-            drift = abs(after / before - 1)
+            timing, slower, drift = self._between_anchors(sampler, roof, self.budget, most_s)
         floor = floor_s(work, self._sheet) * slower if self.ceilings else 0.0
-        return Result(probe, work, floor, None, timing, drift, "", "")
+        return Result(probe, work, floor, None, timing, drift, "", "", slower)
+
+    def _between_anchors(
+        self, sampler: Sampler, roof: str | None, budget: Budget, most_s: float
+    ) -> tuple[Timing, float, float]:
+        """A timing, how much slower the ceiling around it was than at first, and how far it moved."""
+        before = self._anchor(roof)
+        timing = measure(sampler, budget, most_s)
+        after = self._anchor(roof)
+        if not (before and after and roof):
+            return timing, 1.0, 0.0
+        return timing, min(before, after) / self._anchors[roof][1], abs(after / before - 1)
+
+    def _paced(self, expected: Expected, roof: str, work: Work, slower: float) -> Expected:
+        """An expected time at the pace of this run: constants of this machine hold relative to the ceilings
+        they were measured under."""
+        pace = slower
+        saved = self.clock.ceilings if self.clock else {}
+        if expected.confidence.kind == "calibrated" and saved and self.ceilings:
+            was, now = Ceilings.read(saved).rate(roof, work), self.ceilings.rate(roof, work)
+            pace *= was / now if was and now else 1.0
+        return expected._replace(seconds=expected.seconds * pace)
 
     def _anchor(self, roof: str | None) -> float | None:
         known = self._anchors.get(roof or "")
         return self._anchor_of(known[0]) if known else None
 
     def _build(self, work: Work, backend: str) -> list[Kernel]:
-        """Copies enough that a round through them passes L2 five times; one on a CPU."""
+        """Copies enough that a round through them passes the last cache; on a CPU only where bytes bound."""
         first = build(work, backend, self.target, self.torch)
-        if self.target.kind == "cpu":
+        if self.target.kind == "cpu" and self.roof(work) == "compute":
             return [first]
-        copies = min(MOST_COPIES, max(1, round(ROTATED_L2S * self.target.l2_bytes / max(first.moved, 1)) + 1))
+        rotated = ROTATED_L2S[self.target.kind] * self.target.l2_bytes
+        copies = min(MOST_COPIES, max(1, ceil(rotated / max(first.moved, 1))))
         return [first, *(build(work, backend, self.target, self.torch) for _ in range(copies - 1))]
 
     def _sampler(self, launches: list[Callable[[], Any]], graph_below_s: float = GRAPH_BELOW_S) -> Sampler:
         if self.target.kind == "cpu":
-            return cpu_sampler(launches[0])
-        stream = self.torch.cuda.Stream(self.target.spec)
-        return cuda_sampler(launches, self.torch, stream, graph_below_s)
+            return cpu_sampler(launches)
+        self._stream = self._stream or self.torch.cuda.Stream(self.target.spec)
+        return cuda_sampler(launches, self.torch, self._stream, graph_below_s)
 
     def _fits(self, work: Work) -> None:
         needed = 3 * work.bytes.total
@@ -322,16 +442,17 @@ class Session:
         if self.target.kind == "cuda":
             self.torch.cuda.empty_cache()
 
-    def _judged(self, result: Result, watch: Any) -> Result:
+    def _judged(self, result: Result, trouble: str) -> Result:
         if result.timing is None:
             return result
         floor = result.floor_s or floor_s(result.work, self._sheet)
         probe, rules = result.probe, RULES[self.target.kind]
         expected = expected_of(probe, result.work, self.clock) if self.clock else None
+        expected = expected and self._paced(expected, self.roof(result.work), result.work, result.slower)
         soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
         if probe.part in ("ceiling", "report"):
             soft = None
-        trouble = watch.conditions().trouble if self.target.kind == "cuda" else ""
+        trouble = trouble or (self._ceiling_trouble if probe.part == "ceiling" else "")
         spread = expected.confidence.error if expected else 0.0
         verdict, why = judge(
             result.timing.reading(result.drift),
@@ -343,7 +464,8 @@ class Session:
             trouble,
         )
         if verdict == PASS and probe.part == "ceiling":
-            why = "sets the ceiling"
+            quickest = floor / result.timing.median_s > SETS
+            why = "sets the ceiling" if quickest else "under the ceiling of its type"
         return result._replace(floor_s=floor, expected=expected, verdict=verdict, why=why)
 
 
@@ -373,8 +495,9 @@ def halved(work: Work) -> Work:
     return work
 
 
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+def _said(error: Exception) -> str:
+    """The first line of what went wrong."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def _skipped(probe: Probe, why: str) -> Result:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..costmodel.forward import ops
+from ..costmodel.kv import cache_bill
 from ..costmodel.op import Op
 from ..costmodel.step import Plan, Run, Step, decode, prefill
+from ..costmodel.weights import weight_bill
 from ..models.attention import Attention
 from ..models.ffn import Dense
 from ..models.formats import find_format
@@ -22,14 +24,18 @@ from .kernels import CannotRunError
 from .target import Target, torch_module
 
 CPU_LAYERS, CUDA_LAYERS = 2, 32
+MEMORY_SHARE = 0.5
 
 
 class Stack:
     """`layers` layers of a model on a device, in the type that is probed there."""
 
-    def __init__(self, model: Model, target: Target, batch: int, seq: int) -> None:
-        first = model.layers[0]
-        blocks = first.blocks
+    def __init__(self, model: Model, batch: int, seq: int, target: Target) -> None:
+        most = CPU_LAYERS if target.kind == "cpu" else CUDA_LAYERS
+        layers = model.layers[:most]
+        if any(layer != layers[0] for layer in layers):
+            raise CannotRunError(f"{model.name}: its first {len(layers)} layers are not all alike")
+        blocks = layers[0].blocks
         plain = len(blocks) == 2 and isinstance(blocks[0], Attention) and isinstance(blocks[1], Dense)
         if not plain:
             raise CannotRunError(f"{model.name} is not a plain stack of attention and a gated MLP")
@@ -38,15 +44,24 @@ class Stack:
         assert isinstance(mlp, Dense)
         if not mlp.gated or attention.window is not None or attention.v_width != attention.head_dim:
             raise CannotRunError(f"{model.name}: windows, ungated MLPs and other widths of V are not stacked")
-        most = CPU_LAYERS if target.kind == "cpu" else CUDA_LAYERS
-        self.model = replace(
-            model, layers=model.layers[: min(most, len(model.layers))], input_end=False, output_end=False
-        )
+        if attention.qk_norm or attention.bias or attention.sinks or attention.gated:
+            raise CannotRunError(f"{model.name}: norms of q and k, biases, sinks and gates are not stacked")
+        self.model = replace(model, layers=layers, input_end=False, output_end=False)
         self.attention, self.mlp, self.target = attention, mlp, target
         self.batch, self.seq = batch, seq
         self.dtype = "fp32" if target.kind == "cpu" else "bf16"
         self.torch: Any = torch_module()
+        self._refuse_too_large()
         self._weights = [self._layer() for _ in self.model.layers]
+
+    def _refuse_too_large(self) -> None:
+        fmt, tokens = find_format(self.dtype), self.seq
+        needed = weight_bill(self.model, find_recipe(self.dtype)).weight_bytes
+        needed += cache_bill(self.model, tokens, self.batch, fmt).logical_bytes
+        if needed > MEMORY_SHARE * self.target.memory_bytes:
+            raise CannotRunError(
+                f"{len(self.model.layers)} layers take {needed / 1e9:.1f} GB, more than half of what is free"
+            )
 
     def ops(self, phase: str) -> tuple[Op, ...]:
         """The same layers in the cost model."""
@@ -91,21 +106,23 @@ class Stack:
         rates = 10000.0 ** (-torch.arange(half, device=self.target.spec, dtype=torch.float32) / half)
         angles = place[:, None] * rates
         like = self._weights[0]["qkv"].dtype
-        return angles.cos().to(like), angles.sin().to(like)
+        signed = torch.cat((-angles.sin(), angles.sin()), -1)
+        return torch.cat((angles, angles), -1).cos().to(like), signed.to(like)
 
     def _rotated(self, x: Any, cos: Any, sin: Any) -> Any:
-        left, right = x.chunk(2, -1)
-        return self.torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+        """x·cos + (its halves swapped)·sin, the sine negative in the left half: three launches."""
+        return self.torch.addcmul(x * cos, x.roll(self.attention.head_dim // 2, -1), sin)
 
     def _forward(self, x: Any, w: dict[str, Any], cos: Any, sin: Any, new: int) -> Any:
         a, functional = self.attention, self.torch.nn.functional
         h = functional.rms_norm(x, (self.model.hidden,), w["norm"][0], 1e-6)
         qkv = functional.linear(h, w["qkv"]).view(self.batch, new, a.heads + 2 * a.kv_heads, a.head_dim)
-        q, k, v = qkv.transpose(1, 2).split((a.heads, a.kv_heads, a.kv_heads), 1)
-        w["k"][:, :, self.seq - new :] = self._rotated(k, cos, sin)
+        rotating, v = qkv.transpose(1, 2).split((a.heads + a.kv_heads, a.kv_heads), 1)
+        q, k = self._rotated(rotating, cos, sin).split((a.heads, a.kv_heads), 1)
+        w["k"][:, :, self.seq - new :] = k
         w["v"][:, :, self.seq - new :] = v
         out = functional.scaled_dot_product_attention(
-            self._rotated(q, cos, sin),
+            q,
             w["k"],
             w["v"],
             is_causal=new > 1,

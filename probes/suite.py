@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.forward import ops
-from ..costmodel.op import Attend, Gather, Gemm, Op, Pointwise, Work
+from ..costmodel.op import Attend, Gather, Gemm, GroupedGemm, Op, Pointwise, Work
 from ..costmodel.step import Plan, Run, Step, decode, prefill
 from ..hardware.spec import MIB
 from ..models.spec import Model
@@ -172,9 +172,10 @@ def cpu_suite(mode: str) -> list[Probe]:
             "attn.prefill.512.math", "attn.prefill.math", 512, few, "fp32", "report", "math", False
         ),
         decode_probe("attn.decode.mha.16k", stepping, 1, 16384, wide, "fp32", "held"),
-        Probe("gemm.bf16.512", "gemm.bf16", gemm(512, 512, 512, "bf16"), "report"),
-        Probe("gemm.int8.512", "gemm.int8", gemm(512, 512, 512, "int8"), "report"),
-        Probe("gemm.fp8.512", "gemm.fp8", gemm(512, 512, 512, "fp8"), "report"),
+        *(
+            Probe(f"gemm.{m}.512", f"gemm.{m}", gemm(512, 512, 512, m), "ceiling")
+            for m in ("bf16", "int8", "fp8")
+        ),
     ]
     if mode == "full":
         found += streams(256 * MIB, 4, "report", ".256m") + streams(1 * MIB, 4, "report", ".1m")
@@ -227,8 +228,7 @@ def cuda_suite(mode: str) -> list[Probe]:
         return found
     for math in ("fp16", "tf32", "fp8", "int8"):
         found += [
-            Probe(f"gemm.{math}.{n}", f"gemm.{math}", gemm(n, n, n, math), "ceiling" if n == 8192 else "fit")
-            for n in (4096, 8192)
+            Probe(f"gemm.{math}.{n}", f"gemm.{math}", gemm(n, n, n, math), "ceiling") for n in (4096, 8192)
         ]
     found += [Probe(f"gemm.bf16.{n}", "gemm.bf16", gemm(n, n, n, "bf16"), "held") for n in (1024, 16384)]
     for name, (inner, outer) in LINEARS.items():
@@ -283,21 +283,23 @@ def model_suite(model: Model, target: Target, batch: int, seq: int) -> list[Prob
             if work is None or work in found:
                 continue
             name = f"{model.name}.{step.phase}.{op.name}"
-            cls = f"lin.{math}.m{work.rows}" if isinstance(work, Gemm) else f"attn.{step.phase}.flash"
+            rows = int(work.rows) if isinstance(work, Gemm) else 0
+            cls = f"attn.{step.phase}.flash" if isinstance(work, Attend) else f"lin.{math}.m{rows}"
             backend = "flash" if isinstance(work, Attend) else ""
             found[work] = Probe(name, cls, work, "held", backend)
     return list(found.values())
 
 
 def _in_type(work: Work, math: str) -> Work | None:
-    """The same shape in the type that is probed; None for what no probe of a model runs."""
+    """The same shape in the type that is probed, or as it is where no probe runs it (which it then says);
+    None for what is neither a product nor attention."""
     if isinstance(work, Gemm) and work.batch == 1:
         return gemm(int(work.rows), work.inner, work.outer, math)
-    if isinstance(work, Attend) and work.stage == "fused" and not work.window:
+    if isinstance(work, Attend) and work.qk_dim == work.v_dim and work.stage == "fused" and not work.window:
         causal = work.pairs < work.new * work.context
         shape = (work.sequences, work.new, work.context, work.heads, work.kv_heads, work.qk_dim)
-        return attend(*shape, math, causal) if work.qk_dim == work.v_dim else None
-    return None
+        return attend(*shape, math, causal)
+    return work if isinstance(work, (Gemm, GroupedGemm, Attend)) else None
 
 
 def suite(target: Target, mode: str) -> list[Probe]:

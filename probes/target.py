@@ -14,6 +14,8 @@ from ..hardware.catalogue import is_known, load_gpu
 from ..hardware.spec import MIB, Gpu
 
 INSTALL = 'probing needs torch; install it with: pip install "infercost[probe]"'
+START = "torchrun --standalone --nproc-per-node 2 -m infercost.probes.distributed"
+"""How probes of collectives are started: each rank is a process of its own."""
 CPU_SHEET = "cpu-generic-2ch"
 NAMES = (
     (r"A100.*80GB PCIe|A100 80GB PCIe", "a100-80g-pcie"),
@@ -57,10 +59,14 @@ class Target(NamedTuple):
 
 def torch_module() -> Any:
     """torch, or the line that says how to install it (exit 3)."""
-    if importlib.util.find_spec("torch") is None:
-        raise DeviceError(INSTALL)
-    import torch
-
+    for name in ("torch", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            raise DeviceError(INSTALL)
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DeviceError(f"torch is there and does not load ({said}); {INSTALL}") from None
     return torch
 
 

@@ -30,16 +30,14 @@ Sampler = Callable[[int], float]
 
 
 class Timing(NamedTuple):
-    """Seconds of one launch: median, order-statistic interval, least, samples, outliers, launches each."""
+    """Seconds of one launch: median, order-statistic interval, samples, outliers, launches in each."""
 
     median_s: float
     low_s: float
     high_s: float
-    min_s: float
     n: int
     outliers: int
     launches: int
-    contended: float = 0.0
 
     def reading(self, drift: float = 0.0) -> Reading:
         return Reading(self.median_s, self.low_s, self.high_s, drift)
@@ -87,13 +85,10 @@ def measure(sample: Sampler, budget: Budget, most_s: float = 2.0, sample_s: floa
     launches = max(1, min(100_000, round(sample_s / max(first, 1e-7))))
     warm = sample(launches) / launches
     launches = max(1, min(100_000, round(sample_s / max(warm, 1e-7))))
-    begun, wall = time.monotonic(), 0.0
+    begun = time.monotonic()
     times: list[float] = []
     while len(times) < MOST:
-        before = time.monotonic()
-        taken = sample(launches)
-        wall += time.monotonic() - before
-        times.append(taken / launches)
+        times.append(sample(launches) / launches)
         if len(times) < FEWEST:
             if budget.left_s <= 0 and len(times) >= 3:
                 break
@@ -104,32 +99,27 @@ def measure(sample: Sampler, budget: Budget, most_s: float = 2.0, sample_s: floa
             break
     samples = np.array(times)
     low, high = interval(samples)
-    busy = float(samples.sum()) * launches
-    return Timing(
-        float(np.median(samples)),
-        low,
-        high,
-        float(samples.min()),
-        len(samples),
-        outliers(samples),
-        launches,
-        max(0.0, 1 - busy / wall) if wall else 0.0,
-    )
+    return Timing(float(np.median(samples)), low, high, len(samples), outliers(samples), launches)
 
 
-def cpu_sampler(launch: Callable[[], Any]) -> Sampler:
-    """Process CPU seconds: what the machine's other work takes is not in them."""
+def cpu_sampler(launches_of: list[Callable[[], Any]]) -> Sampler:
+    """Process CPU seconds, the copies of the inputs in turn: what the machine's other work takes is not in
+    them."""
+    many, done = len(launches_of), 0
 
     def sample(launches: int) -> float:
+        nonlocal done
         begin = time.process_time()
-        for _ in range(launches):
-            launch()
+        for i in range(done, done + launches):
+            launches_of[i % many]()
+        done = (done + launches) % many
         return time.process_time() - begin
 
     return sample
 
 
-ROTATED_L2S = 5
+ROTATED_L2S = {"cuda": 5, "cpu": 3}
+"""How often a round through the copies of the inputs passes the last cache."""
 GRAPH_BELOW_S = 200e-6
 MOST_IN_GRAPH = 32
 
@@ -140,6 +130,8 @@ def cuda_sampler(
     """Seconds between two events on `stream`; what is shorter than `graph_below_s` is replayed from one
     CUDA graph, taking the copies of its inputs in turn, so that nothing is found in L2."""
     many = len(launches_of)
+    # Inputs are made on another stream, which this one does not wait for.
+    torch.cuda.synchronize(stream.device)
 
     def eager(launches: int) -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

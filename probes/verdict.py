@@ -58,17 +58,18 @@ def judge(
     """PASS, SLOW, FAST, FAIL or INCONCLUSIVE, and why.
 
     `trouble`: what was wrong with the conditions ("" where they were clean); nothing measured under it
-    can fail or pass. `expected_s` None: nothing is known of the class, only the floor is held.
+    can fail or pass, nor what was read while the ceiling moved. `expected_s` None: nothing is known of
+    the class, only the floor is held.
     """
     if trouble:
         return Judgement(INCONCLUSIVE, trouble)
+    if reading.drift > rules.widest_drift:
+        return Judgement(INCONCLUSIVE, f"the ceiling moved by {reading.drift:.0%} around it")
     if reading.high_s < rules.floor_slack * floor_s:
         beaten = floor_s / reading.high_s
         return Judgement(FAIL, f"floor_broken: {beaten:.2f}x faster than the ceilings of this run allow")
     if reading.half_width > rules.widest_ci:
         return Judgement(INCONCLUSIVE, f"the 95 % interval is ±{reading.half_width:.0%} wide")
-    if reading.drift > rules.widest_drift:
-        return Judgement(INCONCLUSIVE, f"the ceiling moved by {reading.drift:.0%} around it")
     if expected_s is None:
         return Judgement(PASS, "the floor holds; nothing is calibrated to expect more")
     allowed = log1p(max(band, exp(rules.sigmas * log_sd) - 1))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from infercost.costmodel.expected import Clock
 from infercost.costmodel.op import Gather, Gemm, Pointwise
 from infercost.costmodel.transfer import Calibrated
 from infercost.hardware.calibration_sheet import calibration_from_text, calibration_text
-from infercost.models.catalogue import load_model
+from infercost.models.catalogue import load_model, model_names
 from infercost.probes.kernels import CannotRunError, build, check
 from infercost.probes.memory import memory_results
 from infercost.probes.save import calibration_of
-from infercost.probes.session import Session
+from infercost.probes.session import Session, StackOf
+from infercost.probes.stack import Stack
 from infercost.probes.suite import Probe, attend, cpu_suite, gemm, rows_op
 from infercost.probes.target import targets
 
@@ -77,6 +79,7 @@ def test_every_kernel_is_right_or_says_why_not(probe: Probe, cpu: Any) -> None:
         check(probe.work, probe.backend, cpu, torch)
     except CannotRunError as error:
         why = str(error)
+    assert "off by" not in why
     assert not why or probe.cls.startswith(("gemm.fp8", "gemm.int8", "gemm.bf16", "attn")), why
 
 
@@ -163,7 +166,26 @@ def test_an_interrupted_run_keeps_what_it_has(cpu: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(Session, "_run", stop)
     results = list(made.each())
     assert made.partial
-    assert [result.probe.id for result in results] == ["gemm.fp32.320", "bw.copy.48m", "attn.decode"]
+    assert [result.probe.id for result in results] == [
+        *("bw.read", "bw.copy", "gemm.fp32.256"),
+        *("gemm.fp32.320", "bw.copy.48m", "attn.decode"),
+    ]
+
+
+def test_ceilings_of_an_interrupted_run_are_results(cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Session(cpu, SMALL, "quick", None)
+    ceiling = Session._ceiling
+
+    def stop(self: Session, probe: Probe) -> Any:
+        if probe.id == "gemm.fp32.256":
+            raise KeyboardInterrupt
+        return ceiling(self, probe)
+
+    monkeypatch.setattr(Session, "_ceiling", stop)
+    assert list(made.each()) == []
+    assert made.partial
+    assert [result.probe.id for result in made.results] == ["bw.read", "bw.copy"]
+    assert made.ceilings is not None
 
 
 def test_out_of_memory_halves_the_shape_twice_and_then_gives_up(cpu: Any) -> None:
@@ -177,10 +199,52 @@ def test_out_of_memory_halves_the_shape_twice_and_then_gives_up(cpu: Any) -> Non
     assert made._time(huge, None, 0.1).why == "out of memory, even at a quarter of the shape"
 
 
-def test_memory_is_what_was_predicted(cpu: Any) -> None:
-    for name in ("llama-3.2-1b", "opt-125m", "gemma-3-1b"):
-        for result in memory_results(load_model(name), cpu, 64):
-            assert result.verdict == "PASS", result
+@pytest.mark.parametrize("name", model_names())
+def test_memory_is_what_was_predicted(name: str, cpu: Any) -> None:
+    """Windows, states, latent rows, shared caches; weights of two layers where they are not too large."""
+    for tokens in (64, 8192):
+        for result in memory_results(load_model(name), cpu, tokens):
+            assert result.verdict in ("PASS", "SKIPPED"), result
+
+
+# --- stacked layers ---
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("qwen3-0.6b", "norms of q and k"),
+        ("mamba-130m", "not a plain stack"),
+        ("llama-3.1-405b", "more than half of what is free"),
+        ("mistral-7b-v0.1", "windows"),
+    ],
+)
+def test_what_is_not_stacked_says_why(name: str, why: str, cpu: Any) -> None:
+    with pytest.raises(CannotRunError, match=why):
+        Stack(load_model(name), 1, 64, cpu._replace(memory_bytes=16 << 30))
+
+
+def test_stacked_layers_rotate_as_the_textbook_does(cpu: Any) -> None:
+    """x·cos + rotate_half(x)·sin, RoFormer's equation 34 in the half-split layout."""
+    model = load_model("llama-3.2-1b")
+    stack = Stack(replace(model, layers=model.layers[:1]), 1, 8, cpu)
+    cos, sin = stack._angles(8)
+    x = torch.randn(1, 2, 8, stack.attention.head_dim)
+    left, right = x.chunk(2, -1)
+    half = stack.attention.head_dim // 2
+    angles = torch.arange(8.0)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    expected = torch.cat(
+        (left * angles.cos() - right * angles.sin(), right * angles.cos() + left * angles.sin()), -1
+    )
+    assert torch.allclose(stack._rotated(x, cos, sin), expected, atol=1e-5)
+
+
+def test_a_run_with_stacked_layers(cpu: Any) -> None:
+    model = load_model("llama-3.2-1b")
+    small = replace(model, layers=model.layers[:1])
+    made = Session(cpu, SMALL[:3], "quick", None, StackOf(small, 1, 16))
+    ids = [result.probe.id for result in made.each() if result.verdict != "SKIPPED"]
+    assert ids[-2:] == ["e2e.decode.llama-3.2-1b.1-layers", "e2e.prefill.llama-3.2-1b.1-layers"]
 
 
 # --- the command ---
@@ -236,6 +300,9 @@ def test_the_list(run: Run) -> None:
         (("--device", "tpu"), 2, "--device is cpu, cuda, cuda:N or all"),
         (("--device", "cpu", "--only", "gem9"), 2, "no probe starts so"),
         (("--device", "cpu", "--model", "llama7b"), 2, "did you mean"),
+        (("--device", "cpu", "--quick", "-q"), 2, "no one number"),
+        (("--device", "cpu", "--quick", "--save-to", "/no/such/place/own.yaml"), 2, "cannot write"),
+        (("--device", "cpu", "--quick", "-o", "/no/such/place/own.json"), 2, "cannot write"),
         (
             ("--device", "cpu", "--quick", "--results", "/no/such/place", "--only", "kv.read"),
             2,
@@ -249,11 +316,12 @@ def test_errors(args: tuple[str, ...], code: int, said: str, run: Run) -> None:
     assert said in result.err
 
 
-def test_two_processes_reduce_and_gather() -> None:
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_processes_reduce_and_gather(ranks: int) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)),
             *("-m", "infercost.probes.distributed"),
         ],
         capture_output=True,
@@ -266,10 +334,24 @@ def test_two_processes_reduce_and_gather() -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert {line["op"] for line in lines} == {"all_reduce", "all_gather"}
     for line in lines:
-        share = 1.0 if line["op"] == "all_reduce" else 0.5
+        share = (2 if line["op"] == "all_reduce" else 1) * (ranks - 1) / ranks
         assert line["bus_bytes_per_s"] == pytest.approx(share * line["bytes"] / line["measured_s"])
         assert line["right"]
-        assert line["world"] == 2
+        assert line["world"] == ranks
+
+
+def test_without_torchrun_it_says_how() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, "-m", "infercost.probes.distributed"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "torchrun --standalone" in done.stderr
 
 
 def test_pointwise_kernels_move_what_was_counted(cpu: Any) -> None:

@@ -57,10 +57,11 @@ def test_nobody_beats_the_floor(rules: Any) -> None:
 
 
 def test_the_floor_goes_first_under_clean_conditions_only() -> None:
-    wide = Reading(0.6, 0.5, 0.7, drift=0.5)
+    wide = Reading(0.6, 0.5, 0.7)
     assert judge(wide, 1.0, None, 0.1, 0.0, GPU).verdict == FAIL
     assert judge(wide, 1.0, None, 0.1, 0.0, GPU, "throttled: power brake").verdict == INCONCLUSIVE
     assert judge(reading(1.0), 1.0, 1.0, 0.1, 0.0, GPU, "busy").verdict == INCONCLUSIVE
+    assert judge(reading(0.6, drift=0.5), 1.0, None, 0.1, 0.0, GPU).verdict == INCONCLUSIVE
 
 
 def test_wide_and_drifting_readings_say_nothing() -> None:
@@ -151,7 +152,7 @@ class FakeNvml:
             "nvmlDeviceGetTemperature": lambda h, kind: 61,
             "nvmlDeviceGetPowerUsage": lambda h: 612_000,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda h: self.reasons,
-            "nvmlDeviceGetComputeRunningProcesses": lambda h: [type("P", (), {"pid": -1})] * self.others,
+            "nvmlDeviceGetComputeRunningProcesses": lambda h: [type("P", (), {"pid": 7})] * (1 + self.others),
             "nvmlDeviceGetMigMode": lambda h: (0, 0),
             "nvmlDeviceGetEccMode": lambda h: (1, 1),
         }
