@@ -9,7 +9,8 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil, exp, inf, log
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..costmodel.expected import Clock, Expected
@@ -100,11 +101,14 @@ class Ceilings(NamedTuple):
         memory = replace(gpu.memory, bandwidth_gb_per_s=max(best / 1e9, 1.0))
         return replace(gpu, peaks=tuple(peaks.items()), memory=memory)
 
-    def rate(self, roof: str, work: Work) -> float:
-        """FLOP/s of the work's type or bytes/s of the quickest kind; 0 where it was not measured."""
-        if roof == "compute":
-            return self.flops.get(work_math(work), 0.0)
-        return max(self.bandwidth.values(), default=0.0)
+    def as_fast_as(self, other: Ceilings) -> Ceilings:
+        """These ceilings at the other's pace: by the geometric mean over those that both have, for one alone
+        is as noisy as any reading."""
+        compute, memory = (
+            _pace(a, b) for a, b in ((self.flops, other.flops), (self.bandwidth, other.bandwidth))
+        )
+        flops = {name: rate * compute for name, rate in self.flops.items()}
+        return self._replace(flops=flops, bandwidth={k: v * memory for k, v in self.bandwidth.items()})
 
     @classmethod
     def read(cls, saved: Mapping[str, float]) -> Ceilings:
@@ -119,6 +123,11 @@ class Ceilings(NamedTuple):
         out = {f"flops.{name}": rate for name, rate in self.flops.items()}
         out |= {f"bandwidth.{name}": rate for name, rate in self.bandwidth.items()}
         return {**out, "latency.launch": self.launch_s}
+
+
+def _pace(now: Mapping[str, float], then: Mapping[str, float]) -> float:
+    ratios = [log(then[name] / now[name]) for name in now if then.get(name, 0) > 0]
+    return exp(sum(ratios) / len(ratios)) if ratios else 1.0
 
 
 class StackOf(NamedTuple):
@@ -235,8 +244,8 @@ class Session:
         # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
         work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
         expected = self.clock.total(every) if self.clock else None
-        expected = expected and self._paced(expected, roof, every[0].work, slower)
         floor = step_floor_s(every, self._sheet) * slower
+        expected = expected and self._paced(expected, lambda sheet: float(step_floor_s(every, sheet)), slower)
         soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
         rules, trouble = RULES[self.target.kind], self._trouble(watch)
         verdict, why = judge(timing.reading(drift), floor, soft, STACK_BAND, 0.0, rules, trouble)
@@ -317,7 +326,7 @@ class Session:
                 chosen = min(own, key=lambda r: r.timing.median_s if r.timing else 0.0)
                 kernels = self._build(chosen.work, chosen.probe.backend)
                 sampler = self._sampler([kernel.launch for kernel in kernels])
-                now = self._anchor_of(sampler)
+                now = median(self._anchor_of(sampler) for _ in range(3))
                 self._anchors[roof] = (sampler, now)
                 assert chosen.timing is not None
                 self._raise_ceilings(roof, chosen.timing.median_s / now)
@@ -403,15 +412,19 @@ class Session:
             return timing, 1.0, 0.0
         return timing, min(before, after) / self._anchors[roof][1], abs(after / before - 1)
 
-    def _paced(self, expected: Expected, roof: str, work: Work, slower: float) -> Expected:
-        """An expected time at the pace of this run: constants of this machine hold relative to the ceilings
-        they were measured under."""
-        pace = slower
+    def _paced(self, expected: Expected, floor: Callable[[Gpu], float], slower: float) -> Expected:
+        """An expected time at the pace of this run: the part of it that is at a roof goes with the ceilings,
+        which are no longer those that the machine's constants were measured under. The rest stays.
+
+        `floor`: the floor of what is expected, under the ceilings of a sheet.
+        """
         saved = self.clock.ceilings if self.clock else {}
-        if expected.confidence.kind == "calibrated" and saved and self.ceilings:
-            was, now = Ceilings.read(saved).rate(roof, work), self.ceilings.rate(roof, work)
-            pace *= was / now if was and now else 1.0
-        return expected._replace(seconds=expected.seconds * pace)
+        assert self.ceilings is not None
+        then = self.ceilings.as_fast_as(Ceilings.read(saved)).sheet(self.target.gpu) if saved else self._sheet
+        was, now = floor(then), floor(self._sheet) * slower
+        if expected.seconds <= was:
+            return expected._replace(seconds=expected.seconds * now / was)
+        return expected._replace(seconds=expected.seconds - was + now)
 
     def _anchor(self, roof: str | None) -> float | None:
         known = self._anchors.get(roof or "")
@@ -448,7 +461,9 @@ class Session:
         floor = result.floor_s or floor_s(result.work, self._sheet)
         probe, rules = result.probe, RULES[self.target.kind]
         expected = expected_of(probe, result.work, self.clock) if self.clock else None
-        expected = expected and self._paced(expected, self.roof(result.work), result.work, result.slower)
+        expected = expected and self._paced(
+            expected, lambda sheet: float(floor_s(result.work, sheet)), result.slower
+        )
         soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
         if probe.part in ("ceiling", "report"):
             soft = None
