@@ -17,7 +17,7 @@ from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
 from .parallel import Parallel
 from .request import Setting
-from .step import Step, prefill
+from .step import Segment, Step, decode
 from .weights import weight_bill
 
 CHUNK_TOKENS = 8192
@@ -64,7 +64,8 @@ def peak_memory(
 
 
 class Load(NamedTuple):
-    """What is to be held: `batch` sequences of `tokens` tokens, prompts computed `chunk` tokens at a time.
+    """What is to be held: `batch` sequences of `tokens` tokens, prompts computed `chunk` tokens at a time (of
+    all sequences together).
 
     `share` of the capacity is the budget.
     """
@@ -78,8 +79,12 @@ class Load(NamedTuple):
 
     def memory(self, setting: Setting) -> Memory:
         """The bill of the fullest rank."""
-        new = min(self.tokens, max(1, self.chunk))
-        step = prefill(1, new, encoder=self.encoder)
+        new = min(self.tokens * self.batch, max(1, self.chunk))
+        prompts = Segment(1, new, 0, min(self.batch, new), encoder_new=self.encoder)
+        # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
+        step = Step("prefill", (prompts,))
+        if self.concat:
+            step = decode(self.batch, self.tokens, self.encoder)
         return peak_memory(setting, self.tokens, self.batch, step, self.encoder, self.concat)
 
     def budget_bytes(self, setting: Setting) -> int:

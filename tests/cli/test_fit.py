@@ -61,8 +61,8 @@ def test_every_measured_peak_of_transformers(ask: Ask) -> None:
         if recipe == "fp16":
             assert got["total_bytes"] / GIB == pytest.approx(measured, rel=0.02)
         else:
-            # ExLlamaV2's kernels keep a scratch buffer that does not depend on the batch: 2.1 % of the least.
-            assert measured - got["total_bytes"] / GIB == pytest.approx(0.78, abs=0.03)
+            # Beyond weights and cache by the same at every batch (2.4 % of the least): ExLlamaV2's scratch.
+            assert measured - got["total_bytes"] / GIB == pytest.approx(0.87, abs=0.03)
 
 
 @settings(max_examples=40, deadline=None)
