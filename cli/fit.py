@@ -56,6 +56,7 @@ CONVENTIONS = {
     "max_batch": "most whole sequences of --seq tokens; null where any number fits",
     "max_concurrency": "what weights and activations leave, over the cache of one sequence",
     "gpus_needed": "fewest ranks: tensor parallelism by powers of two as far as it divides, then pipelining",
+    "ep": "without --tp each rank has sequences of its own: --batch and what follows from it are of one rank",
     "engine": "hf: the cache grows by concatenation, the old one beside the new (transformers up to 4.35)",
 }
 
@@ -161,7 +162,9 @@ def fit(
         run = Run(recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0])
         setting = Setting(one, run, device, parallel).checked()
         encoder = encoder_positions(one, encoder_seq, length)
-        answers.append(_answer(Load(length, many, share, step, encoder, engine == "hf"), setting))
+        follows = one.encoder is not None and encoder_seq is None and not one.encoder.positions
+        load = Load(length, many, share, step, encoder, engine == "hf", follows)
+        answers.append(_answer(load, setting))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
     inputs: dict[str, Any] = {
@@ -287,6 +290,10 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
         f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {load.share:.0%} of "
         f"{size(setting.gpu.capacity_bytes or 0)}, the rest for context, NCCL, graphs and fragments"
     )
+    if setting.replicas > 1:
+        notes.append(
+            f"each of the {setting.replicas} ranks has so many sequences of its own (--ep without --tp)"
+        )
     if load.concat:
         notes.append("engine hf: the cache grows by concatenation (transformers up to 4.35), old beside new")
     if seen is not None:
@@ -314,7 +321,7 @@ def _count(value: int | None, word: str) -> str:
 
 def _needed(needed: Parallel | None) -> str:
     if needed is None:
-        return "no number up to 1,024"
+        return "no split over up to 1,024 was found"
     stages = f", {needed.pp} pipeline stages" if needed.pp > 1 else ""
     return f"{needed.world:,} (tensor parallel {needed.tp}{stages})" if needed.world > 1 else "1"
 

@@ -62,7 +62,8 @@ CONVENTIONS = {
     "mbu": "weights read and cache touched, over what the devices could move in that time",
     "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of the "
     "prefill; without what an engine reserves",
-    "energy_j": "board power x devices x expected time: at most this much",
+    "energy_j": "board power x devices x expected time, shared by the requests: at most this much for each",
+    "timeline": "cache_bytes of all sequences over the whole model, copies on several ranks counted once",
     "usd": "price x devices x expected time, shared by the requests of the batch; input pays the prefill, "
     "output the decode",
     "tp, pp, ep": "a request passes the pipeline stages in turn; ep without tp: --batch is of each rank",
@@ -268,7 +269,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
             "model": setting.model.name,
             "gpu": gpu.name,
             "prompt": single,
-            "gen": asked.gen,
+            "gen": asked.gen if answer.ttft else None,
             "batch": asked.batch,
             "cached": asked.cached,
             "encoder_seq": asked.encoder or None,
@@ -283,7 +284,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "e2e_s": whole.times(),
         "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
         "decode_steps": steps,
-        "token_passes": asked.token_passes(),
+        "token_passes": asked.token_passes() if answer.ttft else steps,
         "output_tokens_per_s": asked.batch
         * setting.replicas
         * (asked.gen if answer.ttft else 1)
@@ -306,7 +307,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "peak_memory_bytes": answer.memory.total,
         "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
         "fits": None if gpu.capacity_bytes is None else answer.memory.total <= gpu.capacity_bytes,
-        "energy_j": energy_j(setting, whole.best),
+        "energy_j": energy_j(setting, asked, whole.best),
         "usd": answer.usd.request if answer.usd else None,
         "usd_per_million": (
             {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
@@ -363,6 +364,10 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     notes.append(
         f"weights {got['weights']}, KV {got['kv']}; kernels only: the host's time between them is not in it"
     )
+    if setting.replicas > 1:
+        notes.append(
+            f"each of the {setting.replicas} ranks has so many requests of its own (--ep without --tp)"
+        )
     if answer.no_cache:
         saved = asked.token_passes(cache=False) / asked.token_passes()
         notes.append(
@@ -380,7 +385,7 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
             f"does not fit: {size(answer.memory.total)} on a rank of {size(gpu.capacity_bytes)}; times are "
             "as if it did"
         )
-    return Report({}, lines, tables, notes, picture=picture(answer.blocks))
+    return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
 
 
 def _bill(answer: Answer) -> Table:
@@ -389,10 +394,9 @@ def _bill(answer: Answer) -> Table:
     rank = "fullest rank" if answer.setting.devices > 1 else "peak memory"
     parts = f"weights {size(memory.weights)}, KV {size(memory.cache)}, activations {size(memory.activations)}"
     table.rows.append((rank, size_both(memory.total), parts))
-    joules = energy_j(answer.setting, answer.whole.best)
+    joules = energy_j(answer.setting, answer.request, answer.whole.best)
     if joules is not None:
-        each = joules / (answer.request.batch * answer.setting.replicas)
-        table.rows.append(("energy, at most", f"{each:,.4g} J", "a request, at the board's full power"))
+        table.rows.append(("energy, at most", f"{joules:,.4g} J", "a request, at the board's full power"))
     if usd:
         kinds = (("input", usd.input), ("cached input", usd.cached_input), ("output", usd.output))
         rates = [f"{kind} {each:,.3g}" for kind, each in kinds if each is not None]

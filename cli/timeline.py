@@ -48,7 +48,7 @@ def _list(seconds_: Any, steps: int) -> list[float]:
     return list(seconds_.tolist()) if hasattr(seconds_, "ndim") else [float(seconds_)] * steps
 
 
-def picture(drawn: list[Block]) -> str:
+def picture(drawn: list[Block], devices: int = 1) -> str:
     """Two rows: what runs (█ prefill, ░ decode), and the cache as it fills."""
     end = drawn[-1].end_s
     most = max(block.cache_bytes for block in drawn) or 1
@@ -63,6 +63,7 @@ def picture(drawn: list[Block]) -> str:
     steps = sum(block.steps for block in drawn if block.phase == "decode")
     said += [f"{plural(steps, 'decode step')} to {seconds(end)}"] if steps else []
     kept = size(last.cache_bytes) if last.cache_bytes else "nothing"
+    kept += " of the whole model" if devices > 1 else ""
     return (
         f"time   {''.join(now)}  {', '.join(said)}\n"
         f"cache  {''.join(cache)}  {kept} at {count(last.context)} tokens a sequence"

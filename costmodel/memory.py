@@ -76,16 +76,24 @@ class Load(NamedTuple):
     chunk: int = CHUNK_TOKENS
     encoder: int = 0
     concat: bool = False
+    encoder_follows: bool = False
+
+    @property
+    def positions(self) -> int:
+        """Encoder positions of each sequence: as many as it has tokens where they follow these."""
+        return self.tokens if self.encoder_follows else self.encoder
 
     def memory(self, setting: Setting) -> Memory:
         """The bill of the fullest rank."""
         new = min(self.tokens * self.batch, max(1, self.chunk))
-        prompts = Segment(1, new, 0, min(self.batch, new), encoder_new=self.encoder)
+        prompts = Segment(1, new, 0, min(self.batch, new), encoder_new=self.positions)
+        steps = [decode(self.batch, self.tokens, self.positions)]
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
-        step = Step("prefill", (prompts,))
-        if self.concat:
-            step = decode(self.batch, self.tokens, self.encoder)
-        return peak_memory(setting, self.tokens, self.batch, step, self.encoder, self.concat)
+        steps += [] if self.concat else [Step("prefill", (prompts,))]
+        bills = [
+            peak_memory(setting, self.tokens, self.batch, step, self.positions, self.concat) for step in steps
+        ]
+        return max(bills, key=lambda bill: bill.total)
 
     def budget_bytes(self, setting: Setting) -> int:
         """Raises InputError for a sheet that has no capacity."""

@@ -61,6 +61,11 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
     Raises InputError where something does not divide.
     """
     model = plan.model
+    blocks = [block for layer in model.layers for block in layer.blocks]
+    if parallel.pp > 1 and any(getattr(block, "shared_from", None) is not None for block in blocks):
+        raise InputError(
+            f"pp {parallel.pp}: layers of {model.name} share caches; cutting them is not modelled"
+        )
     layers = tuple(_shard_layer(layer, parallel) for layer in stage_layers(model, parallel, stage))
     encoder = model.encoder
     if encoder is not None:

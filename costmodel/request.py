@@ -249,7 +249,8 @@ def dollars(
     )
 
 
-def energy_j(setting: Setting, seconds: float) -> float | None:
-    """Board power × devices × time: at most this much; None where the sheet names no power."""
+def energy_j(setting: Setting, request: Request, seconds: float) -> float | None:
+    """Board power × devices × time, shared by the requests: at most this much for each; None where the sheet
+    names no power."""
     power = setting.gpu.power_w
-    return None if power is None else power * setting.devices * seconds
+    return None if power is None else power * setting.devices * seconds / (request.batch * setting.replicas)

@@ -116,6 +116,19 @@ def test_a_state_has_no_longest_context(ask: Ask) -> None:
     assert got["max_batch"] > 1000
 
 
+def test_an_encoder_grows_with_the_prompt(ask: Ask) -> None:
+    args = ("fit", "--model", "flan-t5-xl", "--gpu", "rtx4090", "--seq")
+    longest_ = ask(*args, "512")["max_seq"]
+    assert ask(*args, str(longest_))["fits"]
+    assert not ask(*args, str(longest_ + 1))["fits"]
+
+
+def test_many_short_sequences_have_many_logits(ask: Ask) -> None:
+    """51,200 rows of 128,256 logits of two bytes, whatever the chunk."""
+    got = ask("fit", "--model", "llama-3-8b", "--gpu", "h100", "--seq", "1", "--batch", "50k", "--chunk", "1")
+    assert terms(got)["activations"] > 51_200 * 128_256 * 2
+
+
 def test_what_was_seen_beside_the_terms(run: Callable[..., Any]) -> None:
     args = ("fit", "--model", "llama-3-8b", "--gpu", "h100", "--seq", "8k", "--actual")
     assert "CUDA graphs" in run(*args, "20GB").out
