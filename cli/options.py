@@ -146,6 +146,10 @@ CalibrationOption = Annotated[
     ),
 ]
 
+Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
+Pp = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
+Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")]
+
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
 FormatOption = Annotated[

@@ -171,7 +171,7 @@ def _run(session: Session, results: str | None) -> None:
     stream = None
     if results is not None:
         try:
-            stream = Path(results).open("a", encoding="utf-8")  # noqa: SIM115 (closed below)
+            stream = Path(results).open("a", encoding="utf-8")  # noqa: SIM115 (open over a loop; closed in its finally)
         except OSError as error:
             raise InputError(f"cannot write {results}: {error.strerror or error}") from None
     try:

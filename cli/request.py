@@ -115,9 +115,9 @@ def request(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Beside it, the same request with no KV cache at all.")
     ] = False,
-    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
-    ep: Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")] = 1,
+    tp: o.Tp = 1,
+    pp: o.Pp = 1,
+    ep: o.Ep = 1,
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     attention: o.AttentionKernel = "flash",

@@ -46,6 +46,11 @@ def some(value: Any) -> bool:
     return bool(value.any()) if hasattr(value, "ndim") else bool(value)
 
 
+def mean(value: Any) -> float:
+    """The mean of an array, or the number itself."""
+    return float(value.mean()) if hasattr(value, "ndim") else float(value)
+
+
 def alike(condition: Any, what: str) -> bool:
     """`condition`, which must be the same for every element of an array.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..hardware.calibration import Key
 from ..hardware.spec import Gpu
-from .arith import alike, kit, least, most, some
+from .arith import alike, kit, least, mean, most, some
 from .collective_time import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
 from .decode_time import decode_s, mla_decode_s
 from .device import Device, device
@@ -112,7 +112,7 @@ class Clock:
         """Sum over ops and their counts; the confidence is that of the least sure part that matters."""
         parts = self.each(ops)
         seconds = sum(part.seconds for part in parts)
-        return Expected(seconds, pooled([(_size(part.seconds), part.confidence) for part in parts]))
+        return Expected(seconds, pooled([(mean(part.seconds), part.confidence) for part in parts]))
 
     def _in_math(self, work: MatrixWork) -> MatrixWork:
         """`work` in the type that this part computes it in."""
@@ -256,7 +256,7 @@ class Clock:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
             fast = custom_s(work, self.device, own.params)
-            if _size(fast) < _size(seconds):
+            if mean(fast) < mean(seconds):
                 return least(seconds, fast), own.confidence
         return seconds, choice.confidence
 
@@ -292,10 +292,6 @@ def grouped_type(work: GroupedGemm) -> str:
     if work.stored == "mxfp4":
         return "w4a16_mxfp4"
     return "bf16" if work.expert_bytes >= 1.5 * work.inner * work.outer else "int4_wo"
-
-
-def _size(value: Number) -> float:
-    return float(value.mean()) if hasattr(value, "ndim") else float(value)
 
 
 def pooled(parts: Iterable[tuple[float, Confidence]]) -> Confidence:

@@ -15,7 +15,7 @@ from ..hardware.spec import Gpu
 from ..models.ffn import Experts
 from ..models.recipes import Recipe, default_recipe
 from ..models.spec import Model
-from .arith import most
+from .arith import mean, most
 from .collective_time import launch_floor_s
 from .expected import Clock, pooled
 from .forward import ops
@@ -178,7 +178,7 @@ def step_cost(setting: Setting, step: Step) -> Cost:
         if setting.clock:
             time = setting.clock.total((*kernels, *links))
             expected = expected + time.seconds
-            parts.append((_mean(time.seconds), time.confidence))
+            parts.append((mean(time.seconds), time.confidence))
     stages = setting.parallel.pp
     known = setting.clock is not None
     return Cost(
@@ -192,10 +192,6 @@ def step_cost(setting: Setting, step: Step) -> Cost:
         everything,
         weights,
     )
-
-
-def _mean(value: Number) -> float:
-    return float(value.mean()) if hasattr(value, "ndim") else float(value)
 
 
 def summed(costs: Iterable[tuple[Cost, int]]) -> Cost:

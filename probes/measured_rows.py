@@ -67,10 +67,6 @@ def joined(*columns: Any) -> Any:
     return np.array(names, dtype=object)
 
 
-def nothing_refused(named: Mapping[str, Any]) -> str:
-    return ""
-
-
 GEMM_TYPES = {
     "bf16": ("bf16", 2.0),
     "fp16": ("fp16", 2.0),
@@ -299,20 +295,7 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     new, length, heads, batch = rows["q_len"], rows["kv_len"], rows["heads"], rows["batch"]
     shape = joined(heads)
     if named["phase"] == "decode":
-        row = LATENT_WIDTH * stored
-        work = Attend(
-            batch,
-            new,
-            length,
-            new * length,
-            heads,
-            1,
-            LATENT_WIDTH,
-            LATENT_VALUES,
-            row,
-            key.dtype,
-            v_in_k=True,
-        )
+        work = _absorbed(batch, new, length, new * length, heads, key)
         yield Part("mla_decode", key, work, work.bytes.total, shape)
         return
     pairs = visited_pairs(new, length - new)
@@ -321,10 +304,7 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
     appended = (2 + stored) * fresh * LATENT_WIDTH
     prepared: Any = 0
     if absorbed:
-        row = LATENT_WIDTH * stored
-        work = Attend(
-            batch, new, length, pairs, heads, 1, LATENT_WIDTH, LATENT_VALUES, row, key.dtype, v_in_k=True
-        )
+        work = _absorbed(batch, new, length, pairs, heads, key)
     else:
         row = heads * (LATENT_QK + LATENT_V) * stored
         work = Attend(batch, new, length, pairs, heads, heads, LATENT_QK, LATENT_V, row, key.dtype)
@@ -337,8 +317,9 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
 LATENT_QK, LATENT_V = 192, 128
 
 
-def _absorbed(batch: Any, new: Any, length: Any, pairs: Any, heads: Any, row: Any, key: Key) -> Attend:
-    widths = (LATENT_WIDTH, LATENT_VALUES)
+def _absorbed(batch: Any, new: Any, length: Any, pairs: Any, heads: Any, key: Key) -> Attend:
+    """Attention to the latent rows themselves: one KV head, whose values are in its keys."""
+    widths, row = (LATENT_WIDTH, LATENT_VALUES), LATENT_WIDTH * STORED[key.kv]
     return Attend(batch, new, length, pairs, heads, 1, *widths, row, key.dtype, v_in_k=True)
 
 

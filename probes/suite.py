@@ -17,7 +17,6 @@ from ..hardware.spec import MIB
 from ..models.spec import Model
 from .target import Target
 
-MODES = ("quick", "default", "full")
 BANDS = {
     "gemm": (0.10, 0.25),
     "lin": (0.25, 0.25),

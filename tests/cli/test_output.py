@@ -261,7 +261,7 @@ def test_a_closed_pipe_and_a_full_disk() -> None:
     assert "Traceback" not in shut.stderr
     assert shut.stderr.startswith("infercost: standard output is closed")
     if not Path("/dev/full").exists():  # Linux alone has a disk that is always full
-        pytest.skip("/dev/full is not there")
+        pytest.skip("/dev/full is not there: no other file is always full")
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run(
             [sys.executable, "-m", "infercost", *KV],

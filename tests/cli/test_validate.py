@@ -21,6 +21,7 @@ Run = Callable[..., Any]
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT.parent / "shared" / "measured"
 HEADER = "source,gpu,framework,dtype,m,n,k,time_us\n"
+# A million measured rows are no file of this repository, which is tested without ../shared, too.
 needs_measured = pytest.mark.skipif(not MEASURED.is_dir(), reason="../shared/measured/ is not here")
 
 

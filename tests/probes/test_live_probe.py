@@ -142,10 +142,12 @@ def test_a_run_judges_every_probe(session: Session) -> None:
 
 
 def test_a_run_makes_a_calibration_that_predicts(session: Session, cpu: Any) -> None:
-    made = calibration_of(session, session.clock)  # type: ignore[arg-type]
+    assert session.clock is not None
+    assert session.ceilings is not None
+    made = calibration_of(session, session.clock)
     assert calibration_from_text(calibration_text(made), "own.yaml") == made
     assert {"gemm", "pointwise"} <= set(made.families)
-    assert made.ceilings["flops.fp32"] == session.ceilings.flops["fp32"]  # type: ignore[union-attr]
+    assert made.ceilings["flops.fp32"] == session.ceilings.flops["fp32"]
     clock = Clock(cpu.gpu, [Calibrated(cpu.gpu, made)], lambda _: [])
     expected = clock.expected(gemm(320, 320, 320, "fp32"))
     assert expected.confidence.kind == "calibrated"

@@ -18,10 +18,11 @@ from infercost.costmodel.op import Attend, Gather, Gemm, Pointwise
 from infercost.costmodel.roofline import floor_s
 from infercost.hardware.calibration_sheet import calibration_from_text
 from infercost.hardware.catalogue import load_gpu
+from infercost.probes.ceilings import Ceilings
 from infercost.probes.classes import group_of
 from infercost.probes.conditions import CpuWatch, GpuWatch
 from infercost.probes.distributed import bus_bandwidth
-from infercost.probes.session import Ceilings, halved
+from infercost.probes.session import halved
 from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm, rows_op
 from infercost.probes.target import sheet_of, targets
 from infercost.probes.timing import Budget, interval, measure, outliers
@@ -140,7 +141,7 @@ class FakeNvml:
     def __init__(self, reasons: int = 0, others: int = 0) -> None:
         self.reasons, self.others = reasons, others
 
-    def nvmlInit(self) -> None:  # noqa: N802 (NVML's own name)
+    def nvmlInit(self) -> None:  # noqa: N802 (the name is NVML's own, and the probe calls it)
         pass
 
     def __getattr__(self, name: str) -> Any:
