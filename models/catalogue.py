@@ -44,6 +44,7 @@ def model_aliases() -> dict[str, str]:
 def load_model(given: str) -> Model:
     """A model by name, alias, path (sheet, config.json, GGUF, folder), `-` or `hf:owner/name`.
 
+    `owner/name` as the hub spells it is the sheet of that name where there is one.
     `-` reads a sheet or a config.json from standard input. Raises InputError for an unknown name
     (with the nearest) and SheetError for a bad sheet.
     """
@@ -58,13 +59,22 @@ def load_model(given: str) -> Model:
         return load_builtin(name)
     if _looks_like_path(given):
         if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given) and not Path(given).exists():
+            known = _named(name.partition("/")[2].removesuffix("-instruct"))
+            if known is not None:
+                return known
             raise InputError(f"no file {given}; a model of the Hugging Face hub is hf:{given}")
         return load_path(Path(given))
-    aliases = model_aliases()
-    if name in aliases:
-        return load_builtin(aliases[name])
-    hint = nearest(name, [*model_names(), *aliases]) or "; `infercost models` lists them"
+    known = _named(name)
+    if known is not None:
+        return known
+    hint = nearest(name, [*model_names(), *model_aliases()]) or "; `infercost models` lists them"
     raise InputError(f"unknown model '{given}'{hint}")
+
+
+def _named(name: str) -> Model | None:
+    """The built-in model of a name or an alias."""
+    found = name if name in model_names() else model_aliases().get(name)
+    return None if found is None else load_builtin(found)
 
 
 def load_path(path: Path) -> Model:
