@@ -40,7 +40,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
-from .sizes import token_list, tokens, words
+from .sizes import byte_size, token_list, tokens, words
 from .text import count, percent, plural, size, size_both
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -148,7 +148,7 @@ def fit(
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     if engine is not None:
         choice(engine, ("hf",), "--engine")
-    seen = None if actual is None else _bytes(actual)
+    seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
     gpus = _gpus(gpu)
@@ -195,24 +195,6 @@ def _gpus(text: str) -> list[Gpu]:
         return [load_gpu(name) for name in words(text, "--gpu")]
     every = [load_gpu(name) for name in gpu_names()]
     return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
-
-
-UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "b": 1, "": 1}
-
-
-def _bytes(text: str) -> int:
-    """`18.9GB`, `17 GiB`, `20000MiB` or plain bytes."""
-    plain = text.strip().lower()
-    unit = next(each for each in UNITS if plain.endswith(each))
-    try:
-        value = float(plain.removesuffix(unit).strip().replace(",", ""))
-    except ValueError:
-        value = -1.0
-    if not 0 < value * UNITS[unit] < 1e18:
-        raise InputError(
-            f"--actual '{text[:40]}' is no size; give bytes, or a number with MB, MiB, GB or GiB"
-        )
-    return int(value * UNITS[unit])
 
 
 def _answer(load: Load, setting: Setting) -> Answer:

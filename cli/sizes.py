@@ -10,6 +10,7 @@ from ..costmodel.limits import MAX_TOKENS
 
 _COUNT = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?\s*(?:(k|m)i?)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "b": 1, "": 1}
 MAX_POINTS = 10_000
 
 
@@ -57,4 +58,28 @@ def quantity(text: str, option: str, limit: float) -> float:
         value = float(match[1].replace("_", "") or "nan") * 1000.0 ** " kmbt".index(match[2] or " ")
     if not 0 < value <= limit:
         raise InputError(f"{option} '{text[:60]}' is not a number between 0 and {limit:g}, such as 7e9 or 7B")
+    return value
+
+
+def byte_size(text: str, option: str) -> int:
+    """`18.9GB`, `17 GiB`, `20000MiB` or plain bytes."""
+    plain = text.strip().lower()
+    unit = next(each for each in _UNITS if plain.endswith(each))
+    try:
+        value = float(plain.removesuffix(unit).strip().replace(",", ""))
+    except ValueError:
+        value = -1.0
+    if not 1 <= value * _UNITS[unit] < 1e18:
+        raise InputError(
+            f"{option} '{text[:40]}' is no size; give bytes, or a number with MB, MiB, GB or GiB"
+        )
+    return int(value * _UNITS[unit])
+
+
+def share(text: str, option: str) -> float:
+    """A part of one, `0.001` or `0.1%`."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?(?:e-[0-9]{1,2})?)\s*(%?)", text.strip().lower())
+    value = math.nan if match is None else float(match[1]) / (100 if match[2] else 1)
+    if not 0 <= value <= 1:
+        raise InputError(f"{option} '{text[:40]}' is no share; give a part of one such as 0.001, or 0.1%")
     return value

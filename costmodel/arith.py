@@ -16,7 +16,7 @@ from ..models.formats import ceil_div as ceil_div
 
 
 class Kit(NamedTuple):
-    """Elementwise operations of one kind of number."""
+    """Elementwise operations of one kind of number; `nearest` takes halves to the even integer."""
 
     ceil: Callable[[Any], Any]
     floor: Callable[[Any], Any]
@@ -24,20 +24,21 @@ class Kit(NamedTuple):
     most: Callable[[Any, Any], Any]
     where: Callable[[Any, Any, Any], Any]
     log2: Callable[[Any], Any]
+    nearest: Callable[[Any], Any]
 
 
 def _pick(condition: Any, yes: Any, no: Any) -> Any:
     return yes if condition else no
 
 
-SCALARS = Kit(math.ceil, math.floor, min, max, _pick, math.log2)
+SCALARS = Kit(math.ceil, math.floor, min, max, _pick, math.log2, round)
 
 
 def kit(*values: Any) -> Kit:
     """The operations for `values`: numpy's where one of them is an array, Python's otherwise."""
     if any(hasattr(value, "ndim") for value in values):
         np: Any = sys.modules["numpy"]
-        return Kit(np.ceil, np.floor, np.minimum, np.maximum, np.where, np.log2)
+        return Kit(np.ceil, np.floor, np.minimum, np.maximum, np.where, np.log2, np.rint)
     return SCALARS
 
 

@@ -7,7 +7,7 @@ does between launches is not in it. Source: the seed ledger, decode.steps and se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .. import InputError
@@ -161,12 +161,17 @@ class Cost(NamedTuple):
         return {"bound": float(self.bound * share), "floor": float(self.floor * share), "expected": expected}
 
 
-def step_cost(setting: Setting, step: Step) -> Cost:
+Rewrite = Callable[[Plan, tuple[Op, ...]], tuple[Op, ...]]
+"""A rank's kernels into those that run instead: what a quantisation scheme adds to them."""
+
+
+def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> Cost:
     """A step through every pipeline stage. Arrays of steps give arrays of seconds."""
     bound = floor = expected = compute = memory = 0.0
     flops = everything = weights = 0
     parts = []
-    for plan, kernels, links in setting.stages(step):
+    for plan, built, links in setting.stages(step):
+        kernels = built if rewrite is None else rewrite(plan, built)
         products = compute_s(kernels, setting.gpu)
         moved = compulsory_bytes(plan, kernels) / setting.gpu.bandwidth
         bound = bound + most(products, moved)

@@ -14,6 +14,8 @@ from .op import whole
 
 ENCODER_SIDE = ("cross_k", "cross_v", "cross_k_bias", "cross_v_bias")
 """Read once per encoder input, not by a decode step."""
+ABSENT = "not in the file"
+"""Stands for the format of what a recipe leaves out."""
 
 
 class Component(NamedTuple):
@@ -52,7 +54,7 @@ def weight_bill(model: Model, recipe: Recipe, batch: int = 1, skew: float = 0.0)
         for tensor in tensors:
             absent = tensor.component in recipe.leaves_out
             size = 0 if absent else times * recipe.tensor_bytes(tensor, layer, model)
-            fmt = "not in the file" if absent else recipe.format(tensor, layer, model).name
+            fmt = ABSENT if absent else recipe.format(tensor, layer, model).name
             line = lines.setdefault((tensor.component, fmt), [0, 0])
             line[0] += times * tensor.elements * stored
             line[1] += size * stored

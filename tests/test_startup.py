@@ -45,6 +45,8 @@ def modules(*args: str) -> set[str]:
         ("weights", "--model", "llama-7b", "--csv"),
         ("ops", "--model", "llama-7b", "--seq", "1k"),
         ("roofline", "--gpu", "a100"),
+        ("quant", "--values", "1,2,3"),
+        ("quant", "--model", "llama-7b", "--seq", "1k"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

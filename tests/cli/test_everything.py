@@ -31,6 +31,9 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     assert 0 < whole["mbu"] <= 1
     held = ask("fit", "--model", model, "--seq", "1k", "--batch", "2")
     assert sum(term["bytes"] for term in held["terms"]) == held["total_bytes"]
+    narrow = ask("quant", "--model", model, "--seq", "1k", "--scheme", "llm-int8,lora-2bit")["points"]
+    assert narrow[2]["weight_bytes"] < narrow[0]["weight_bytes"]
+    assert all(line["extra"]["bytes"] > 0 for line in narrow[1:])
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,11 @@ OPTIONS = [
     "--skew",
     "--gen",
     "--prompt",
+    "--values",
+    "--scheme",
+    "--same-memory",
+    "--per",
+    "--sym",
 ]
 WORDS = st.sampled_from(
     [
@@ -212,7 +217,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus"]),
+    st.sampled_from(["kv", "weights", "ops", "roofline", "quant", "models", "gpus"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:

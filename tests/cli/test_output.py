@@ -22,6 +22,7 @@ COMMANDS = {
     "weights": ("weights", "--model", "mixtral-8x7b"),
     "ops": ("ops", "--model", "llama-7b", "--seq", "1k"),
     "roofline": ("roofline", "--gpu", "h100", "--model", "llama-7b", "--seq", "1k"),
+    "quant": ("quant", "--model", "llama-7b", "--seq", "1k", "--weights", "gptq"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -30,6 +31,7 @@ CONTRACT = {
     "weights": {"parameters", "active_parameters", "weight_bytes", "read_bytes_per_step", "components"},
     "ops": {"ops", "totals"},
     "roofline": {"gpu", "dtype", "peak_flops_per_s", "bandwidth_bytes_per_s", "ridge", "ops", "measured"},
+    "quant": {"weight_bytes", "kv_bytes", "memory_bytes", "tpot_s", "prefill_s", "extra", "quality"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
