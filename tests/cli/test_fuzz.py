@@ -183,6 +183,14 @@ OPTIONS = [
     "--skew",
     "--gen",
     "--prompt",
+    "--sparsity",
+    "--storage",
+    "--keep-layers",
+    "--to",
+    "--distil",
+    "--teacher",
+    "--student",
+    "--tokens",
 ]
 WORDS = st.sampled_from(
     [
@@ -200,6 +208,8 @@ WORDS = st.sampled_from(
         "0",
         "-1",
         "1e9",
+        "0.5",
+        "bitmap",
         "prefill",
         "both",
         "flash",
@@ -212,7 +222,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus"]),
+    st.sampled_from(["kv", "weights", "ops", "roofline", "compress", "models", "gpus"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "weights": ("weights", "--model", "mixtral-8x7b"),
     "ops": ("ops", "--model", "llama-7b", "--seq", "1k"),
     "roofline": ("roofline", "--gpu", "h100", "--model", "llama-7b", "--seq", "1k"),
+    "compress": ("compress", "--sparsity", "0.6"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -30,6 +31,7 @@ CONTRACT = {
     "weights": {"parameters", "active_parameters", "weight_bytes", "read_bytes_per_step", "components"},
     "ops": {"ops", "totals"},
     "roofline": {"gpu", "dtype", "peak_flops_per_s", "bandwidth_bytes_per_s", "ridge", "ops", "measured"},
+    "compress": {"storages", "bits_per_weight", "of_dense"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
