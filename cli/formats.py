@@ -44,7 +44,8 @@ def formats_report() -> Report:
         False,
     )
     notes = [
-        "also: intB-gN and intB-gN-asym (B of 2, 3, 4, 8; groups of N), llm-int8-SHARE, and any recipe with "
+        "also: intB-gN and intB-gN-asym (B of 2, 3, 4, 8; groups of N), llm-int8-SHARE, bf16-2:4, "
+        "bf16-bitmap-0.6 and bf16-csr16-0.6 (zeros left out of bf16, fp8 ...), and any recipe with "
         "`except COMPONENT,...`, as in 'fp8-block except attention'"
     ]
     answer = [f"{plural(len(recipes), 'weight format')} and recipes, {plural(len(cached.rows), 'KV format')}"]

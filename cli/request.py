@@ -223,7 +223,7 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
     asked.checked()
     ttft = None if phase == "decode" else step_cost(setting, asked.prefill())
     first = asked.prompt + 1
-    steps = _steps(setting, asked, range(first, first + asked.decode_steps), recount=False)
+    steps = steps_at(setting, asked, range(first, first + asked.decode_steps), recount=False)
     decoding = summed(steps) if steps else None
     rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
@@ -236,7 +236,7 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
     )
     passes = None
     if no_cache:
-        passes = summed(_steps(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
+        passes = summed(steps_at(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
 
     def held(context: int) -> int:
         return cache_bill(setting.model, context, asked.batch, setting.run.kv, asked.encoder).logical_bytes
@@ -245,7 +245,14 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
     return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes)
 
 
-def _steps(setting: Setting, asked: Request, contexts: range, recount: bool) -> list[tuple[Cost, int]]:
+def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
+    """The prefill, and all decode steps together (None where the prefill's token is the only one)."""
+    contexts = range(asked.prompt + 1, asked.prompt + 1 + asked.decode_steps)
+    steps = steps_at(setting, asked, contexts, recount=False)
+    return step_cost(setting, asked.prefill()), summed(steps) if steps else None
+
+
+def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -> list[tuple[Cost, int]]:
     """Steps at all of `contexts`, as arrays of bounded length, each with how many it is of."""
     import numpy as np
 

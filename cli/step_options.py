@@ -26,6 +26,7 @@ from ..costmodel.step import Plan, Run, Step, decode, prefill
 from ..costmodel.weights import weight_bill
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
+from ..models.sparsity import pattern
 from ..models.spec import Model
 from .calibrations import clock_of
 from .inputs import choice, encoder_positions, kv_formats
@@ -188,7 +189,8 @@ def step_notes(built: list[Phase], gpu: Gpu, lead: str) -> list[str]:
     notes += [f"{ridge_line(ridge(gpu, name), lead)}, {name}" for name in others]
     notes += substitutions(wanted, gpu)
     bill = weight_bill(plan.model, plan.recipe, inputs["batch"], plan.run.skew)
-    if bill.weight_bytes * 8 < 12 * bill.parameters and wanted <= {"bf16", "fp16"}:
+    narrow = bill.weight_bytes * 8 < 12 * bill.parameters and not pattern(plan.recipe.name)
+    if narrow and wanted <= {"bf16", "fp16"}:
         notes.append(f"{plan.recipe.name} weights are converted on the way: products are in {main}")
     if vector_peak(gpu) is None and any(op.vector_flops for phase in built for op in phase.ops):
         notes.append(f"{gpu.name} has no fp32 peak on its sheet: vector work is not in the floors")

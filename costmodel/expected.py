@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..hardware.calibration import Key
 from ..hardware.spec import Gpu
+from ..models.sparsity import pattern
 from .arith import alike, kit, least, mean, most, some
 from .collective_time import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
 from .decode_time import decode_s, mla_decode_s
@@ -23,10 +24,10 @@ from .kernel_time import TIMES
 from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
 from .pointwise_time import RowKernel, pointwise_s, projection_s
 from .prefill_time import append_s, dense_pairs, prefill_s
-from .roofline import math_dtype
+from .roofline import math_dtype, sparsity_gain
 from .share_time import share_s
 from .time_family import Params
-from .transfer import Calibrated, Choice, Confidence, choose
+from .transfer import ASSUMED_ERROR, Calibrated, Choice, Confidence, choose
 
 Number = Any
 Formula = Callable[[Any, Device, Params], Any]
@@ -155,10 +156,24 @@ class Clock:
         return (seconds if place is None else seconds[place]), confidence
 
     def _formula(self, formula: Formula, work: Any, choice: Choice) -> tuple[Number, Confidence]:
-        """Seconds by `formula`, or by two shares where that is what the constants are."""
+        """Seconds by `formula`, or by two shares where that is what the constants are.
+
+        No kernel of sparse weights was measured: it is assumed to reach the shares of the dense one.
+        """
         if choice.params.get("form") == "share":
             formula = share_s
-        return formula(work, self.device, choice.params), choice.confidence
+        confidence = choice.confidence
+        if pattern(getattr(work, "stored", "")):
+            confidence = Confidence("assumed", max(ASSUMED_ERROR, confidence.error))
+        return formula(work, self._device_for(work), choice.params), confidence
+
+    def _device_for(self, work: Any) -> Device:
+        """The device, its peaks raised where the weights are 2:4 and it has units for that."""
+        gain = sparsity_gain(work, self.gpu)
+        if gain == 1:
+            return self.device
+        peaks = tuple((dtype, gain * peak) for dtype, peak in self.gpu.peaks)
+        return self.device._replace(gpu=replace(self.gpu, peaks=peaks))
 
     def _distinct(self, rows: Number) -> tuple[Number, Any]:
         """The distinct elements of an array and where each came from: a batch size returns often, and the
@@ -273,7 +288,7 @@ def gemm_type(work: Gemm) -> str:
     if work.math in ("fp32", "tf32"):
         return work.math
     each = work.weight_bytes / (work.inner * work.outer * work.batch)
-    if each >= 1.5:
+    if each >= 1.5 or pattern(work.stored):
         return "bf16"
     return "int8_wo" if each >= 0.75 else "int4_wo"
 
@@ -291,7 +306,8 @@ def grouped_type(work: GroupedGemm) -> str:
         return "nvfp4"
     if work.stored == "mxfp4":
         return "w4a16_mxfp4"
-    return "bf16" if work.expert_bytes >= 1.5 * work.inner * work.outer else "int4_wo"
+    wide = work.expert_bytes >= 1.5 * work.inner * work.outer or pattern(work.stored)
+    return "bf16" if wide else "int4_wo"
 
 
 def pooled(parts: Iterable[tuple[float, Confidence]]) -> Confidence:

@@ -9,6 +9,7 @@ from .. import InputError
 from ..hardware.spec import Gpu
 from ..models.cache import CacheSpec
 from ..models.formats import Format
+from ..models.sparsity import pattern
 from .arith import least, most
 from .attention import key_rows
 from .build import layer_groups
@@ -65,6 +66,17 @@ def peak_flops(gpu: Gpu, dtype: str) -> float:
     return peak
 
 
+def sparsity_gain(work: Work, gpu: Gpu) -> float:
+    """How many times the dense peak a product of these weights may reach: the sheet's factor where they are
+    2:4, 1 otherwise. Its FLOPs stay those of the dense product. Source: seed ledger, prune.24."""
+    return (gpu.sparsity or 1) if pattern(getattr(work, "stored", "")) == "2:4" else 1
+
+
+def work_peak(work: Work, gpu: Gpu) -> float:
+    """FLOP/s of the matrix units for `work`, in its own type."""
+    return peak_flops(gpu, work_math(work)) * sparsity_gain(work, gpu)
+
+
 def vector_peak(gpu: Gpu) -> float | None:
     """FLOP/s of the vector units: the fp32 peak where the sheet has one."""
     return gpu.peak("fp32")
@@ -83,7 +95,7 @@ def intensity(op: Op) -> float | None:
 
 def attainable_flops(op: Op, gpu: Gpu) -> float:
     """The roof over `op`: min(peak of its units, intensity x bandwidth), in FLOP/s."""
-    peak = peak_flops(gpu, work_math(op.work)) if work_math(op.work) else vector_peak(gpu)
+    peak = work_peak(op.work, gpu) if work_math(op.work) else vector_peak(gpu)
     slope = (intensity(op) or 0.0) * gpu.bandwidth
     return slope if peak is None else min(peak, slope)
 
@@ -104,8 +116,10 @@ def verdict(value: float | None, point: Ridge) -> str:
 
 
 def op_verdict(op: Op, gpu: Gpu) -> str:
-    """The verdict of `op` against the ridge of the type its own matrix product is done in."""
-    return verdict(intensity(op), ridge(gpu, work_math(op.work) or default_dtype(gpu)))
+    """The verdict of `op` against the ridge of the type its product is done in, raised for 2:4 weights."""
+    point = ridge(gpu, work_math(op.work) or default_dtype(gpu))
+    gain = sparsity_gain(op.work, gpu)
+    return verdict(intensity(op), Ridge(point.textbook * gain, point.datasheet * gain))
 
 
 def floor_s(work: Work, gpu: Gpu) -> Number:
@@ -115,7 +129,7 @@ def floor_s(work: Work, gpu: Gpu) -> Number:
     """
     longest = work.bytes.total / gpu.bandwidth
     if work_math(work):
-        longest = most(longest, work.matmul_flops / peak_flops(gpu, work_math(work)))
+        longest = most(longest, work.matmul_flops / work_peak(work, gpu))
     vector = vector_peak(gpu)
     if vector is not None:
         longest = most(longest, work.vector_flops / vector)
@@ -200,4 +214,4 @@ def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:
 
 def compute_s(ops: Iterable[Op], gpu: Gpu) -> Number:
     """Σ matmul FLOPs / peak, each in its own type."""
-    return sum(op.matmul_flops / peak_flops(gpu, work_math(op.work)) for op in ops if work_math(op.work))
+    return sum(op.matmul_flops / work_peak(op.work, gpu) for op in ops if work_math(op.work))

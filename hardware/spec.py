@@ -79,7 +79,9 @@ class Gpu:
 
     `peaks`: dense FLOP/s by dtype with the accumulator that PyTorch GEMMs use (fp32; int32 for
     integers); `fp16_accumulate_peaks` where a part is faster with a narrower accumulator.
-    `link_gb_per_s` sums both directions. `dies`: devices a program sees in one package.
+    `sparsity`: how many times its dense peak a product of 2:4-sparse weights in fp16, bf16, fp8 or int8
+    reaches (2 by the datasheets of NVIDIA's from Ampere on and of CDNA3 and CDNA4; None: no such units, or
+    no source). `link_gb_per_s` sums both directions. `dies`: devices a program sees in one package.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Gpu:
     memory: Memory
     compute: Compute = Compute()
     fp16_accumulate_peaks: tuple[tuple[str, float], ...] = ()
+    sparsity: float | None = None
     architecture: str = ""
     year: int | None = None
     link_gb_per_s: float | None = None
@@ -112,6 +115,8 @@ class Gpu:
             value = getattr(self, name)
             if value is not None and not 0 < value <= most:
                 raise InputError(f"{name} must be between 0 and {most:g}, not {value:g}")
+        if self.sparsity is not None and not 1 <= self.sparsity <= 16:
+            raise InputError(f"sparsity is a factor between 1 and 16, not {self.sparsity:g}")
         if self.confidence not in ("high", "medium", "low"):
             raise InputError(f"confidence is high, medium or low, not '{self.confidence}'")
         if self.dies < 1 or self.dies > 64:

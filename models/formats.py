@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from .. import InputError
+from .sparsity import Sparse, parse_sparse
 
 
 class Scale(NamedTuple):
@@ -28,6 +29,7 @@ class Format(NamedTuple):
     activations' own type, the weights being converted on the way (weight-only formats).
     `published`: a type checkpoints are stored in whole, embeddings and norms included.
     `wide_share`: share of the columns kept in 16 bit instead (outliers of LLM.int8(), 2208.07339).
+    `sparse`: how the values are stored where some are zero; scales stay as they are.
     """
 
     name: str
@@ -38,9 +40,13 @@ class Format(NamedTuple):
     published: bool = False
     note: str = ""
     wide_share: float = 0.0
+    sparse: Sparse | None = None
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
         """Bytes of a [rows, cols] matrix with its scales; rows pad to whole blocks."""
+        if self.sparse:
+            stored = self.sparse.matrix_bytes(rows, cols, self.value_bits)
+            return stored + sum(self._scale_bytes(scale, rows, cols) for scale in self.scales)
         wide = round(cols * self.wide_share)
         total = rows * (ceil_div(cols - wide, self.block) * self.block_bytes + wide * 2)
         return total + sum(self._scale_bytes(scale, rows, cols) for scale in self.scales)
@@ -51,7 +57,7 @@ class Format(NamedTuple):
         A scale for the whole tensor is kept once per layer and counts for nothing here. Raises
         InputError for formats of whole matrices, and for rows that are not whole blocks.
         """
-        if self.wide_share or any(scale.flat or scale.rows > 1 for scale in self.scales):
+        if self.wide_share or self.sparse or any(scale.flat or scale.rows > 1 for scale in self.scales):
             raise InputError(f"{self.name} is a format of weight matrices, not of KV rows")
         if self.block > 8 and width % self.block:
             raise InputError(f"KV rows of {width} values are not whole blocks of {self.block} ({self.name})")
@@ -61,6 +67,11 @@ class Format(NamedTuple):
             if scale.rows == 1
         )
         return ceil_div(width, self.block) * self.block_bytes + ceil_div(bits, 8)
+
+    @property
+    def value_bits(self) -> float:
+        """Bits of one value, before scales."""
+        return self.block_bytes * 8 / self.block
 
     def bits_per_weight(self, rows: int = 4096, cols: int = 4096) -> float:
         """Bits per value of a [rows, cols] matrix, scales and zero points included."""
@@ -154,7 +165,8 @@ def find_format(name: str) -> Format:
 
     A grouped integer keeps an fp16 scale per group along the input (and a zero point of the
     weight's own width when asymmetric), as GPTQ and AWQ checkpoints do. `llm-int8-0.001` is int8
-    by row with that share of the columns in 16 bit.
+    by row with that share of the columns in 16 bit. `bf16-2:4`, `bf16-bitmap-0.6` and `bf16-csr16-0.6` store
+    the values of a format that are not zero (`models.sparsity`).
 
     Raises InputError for an unknown name, with the nearest ones.
     """
@@ -171,11 +183,24 @@ def find_format(name: str) -> Format:
     if outliers and float(outliers[1]) <= 1:
         share = float(outliers[1])
         return Format(key, 1, 1, (PER_ROW,), "int8", note="outlier columns in 16 bit", wide_share=share)
+    pruned = parse_sparse(key)
+    if pruned:
+        return _sparse_format(key, *pruned)
     from ..sheets import nearest
 
     known = [*table, "int8-g64", "int4-g128", "int4-g128-asym", "llm-int8-0.001"]
     hint = nearest(key, known) or "; `infercost weights --formats` lists them"
     raise InputError(f"unknown number format '{name}'{hint}")
+
+
+def _sparse_format(name: str, base: str, sparse: Sparse) -> Format:
+    dense = find_format(base)
+    if dense.sparse or dense.wide_share or dense.note == "GGUF":
+        raise InputError(f"{dense.name} is stored whole; '{name}' needs a plain format, such as bf16")
+    if sparse.kind == "2:4" and dense.math in ("fp32", "tf32", "fp4"):
+        raise InputError(f"2:4 is a pattern of fp16, bf16, fp8 and int8 products, not of {dense.math}")
+    note = f"{dense.name}, zeros left out ({sparse.kind})"
+    return dense._replace(name=name, sparse=sparse, published=False, note=note)
 
 
 def _grouped_integer(name: str, match: re.Match[str]) -> Format:

@@ -47,6 +47,7 @@ def modules(*args: str) -> set[str]:
         ("roofline", "--gpu", "a100"),
         ("quant", "--values", "1,2,3"),
         ("quant", "--model", "llama-7b", "--seq", "1k"),
+        ("compress", "--sparsity", "0.6"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

@@ -188,6 +188,14 @@ OPTIONS = [
     "--same-memory",
     "--per",
     "--sym",
+    "--sparsity",
+    "--storage",
+    "--keep-layers",
+    "--to",
+    "--distil",
+    "--teacher",
+    "--student",
+    "--tokens",
 ]
 WORDS = st.sampled_from(
     [
@@ -205,6 +213,8 @@ WORDS = st.sampled_from(
         "0",
         "-1",
         "1e9",
+        "0.5",
+        "bitmap",
         "prefill",
         "both",
         "flash",
@@ -218,6 +228,7 @@ WORDS = st.sampled_from(
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(["kv", "weights", "ops", "roofline", "quant", "models", "gpus"]),
+    st.sampled_from(["kv", "weights", "ops", "roofline", "compress", "models", "gpus"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:

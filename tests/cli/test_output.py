@@ -23,6 +23,7 @@ COMMANDS = {
     "ops": ("ops", "--model", "llama-7b", "--seq", "1k"),
     "roofline": ("roofline", "--gpu", "h100", "--model", "llama-7b", "--seq", "1k"),
     "quant": ("quant", "--model", "llama-7b", "--seq", "1k", "--weights", "gptq"),
+    "compress": ("compress", "--sparsity", "0.6"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -32,6 +33,7 @@ CONTRACT = {
     "ops": {"ops", "totals"},
     "roofline": {"gpu", "dtype", "peak_flops_per_s", "bandwidth_bytes_per_s", "ridge", "ops", "measured"},
     "quant": {"weight_bytes", "kv_bytes", "memory_bytes", "tpot_s", "prefill_s", "extra", "quality"},
+    "compress": {"storages", "bits_per_weight", "of_dense"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
