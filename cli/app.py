@@ -21,6 +21,7 @@ COMMANDS = {
     "roofline": "Ridge points, and operations under the roof.",
     "request": "One request: time, memory, energy, dollars.",
     "fit": "Does it fit: how long, how many, on how many GPUs.",
+    "speculate": "Speculative decoding, Medusa, early exit, cascades.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",

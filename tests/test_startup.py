@@ -45,6 +45,9 @@ def modules(*args: str) -> set[str]:
         ("weights", "--model", "llama-7b", "--csv"),
         ("ops", "--model", "llama-7b", "--seq", "1k"),
         ("roofline", "--gpu", "a100"),
+        ("speculate", "--walk", "2,0,1,3"),
+        ("speculate", "--model", "llama-7b", "--draft", "llama-68m", "--alpha", "0.7"),
+        ("speculate", "--cascade", "llama-3-8b,llama-3-70b", "--accept", "0.6"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

@@ -183,6 +183,16 @@ OPTIONS = [
     "--skew",
     "--gen",
     "--prompt",
+    "--draft",
+    "--alpha",
+    "--gamma",
+    "--walk",
+    "--medusa",
+    "--tree",
+    "--every",
+    "--exit-prob",
+    "--cascade",
+    "--accept",
 ]
 WORDS = st.sampled_from(
     [
@@ -206,13 +216,16 @@ WORDS = st.sampled_from(
         "paged",
         "md",
         "json",
+        "0.5",
+        "2,0,1,3",
+        "mtp",
     ]
 ) | st.text(max_size=8)
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus"]),
+    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus", "speculate"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:
