@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import InputError
+from ..costmodel.kv import cache_bill
 from ..costmodel.speculative import (
     KINDS,
     LOOKUP,
@@ -395,6 +396,11 @@ def _model_notes(asked: Asked, answer: Answer, point: dict[str, Any]) -> list[st
         notes.append(f"does not fit: {size(point['rank_bytes'])} on a rank of {room}; times are as if it did")
     if memory.shared:
         notes.append(f"embedding and head are the target's: copies of its own would be {size(memory.shared)}")
+    if cache_bill(found.target.model, 1, 1, found.target.run.kv).state_bytes:
+        notes.append(
+            "note: a recurrent state is not cut back as a cache is: engines keep one for each drafted token, "
+            "which is not counted"
+        )
     setting = found.draft.setting
     if setting is not None and setting.model.vocab != found.target.model.vocab:
         notes.append(

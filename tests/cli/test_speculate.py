@@ -273,6 +273,8 @@ def test_measured_speedups(ask: Ask) -> None:
         ((*LLAMA, "--draft", "mtp", "--alpha", "0.7", "--host-us-per-layer", "450"), "host around them"),
         ((*LLAMA, "--draft", "mtp", "--alpha", "0.6,0.7", "--batch", "1,8"), "over 4 points"),
         ((*LLAMA, "--exits", "16:0.5", "--batch", "4"), "leave together"),
+        (("speculate", "--model", "jamba-v0.1", "--draft", "lookup", "--alpha", "0.5"), "not cut back"),
+        (("speculate", "--model", "llama-3-70b", "--draft", "mtp", "--alpha", "0.5"), "does not fit"),
         (("speculate", "--cascade", "5,1", "--accept", "0.1"), "cannot pay"),
     ],
 )
