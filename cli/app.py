@@ -23,6 +23,7 @@ COMMANDS = {
     "fit": "Does it fit: how long, how many, on how many GPUs.",
     "quant": "Quantisation: codes and their error, formats and schemes compared.",
     "compress": "Pruning and distillation: what they save and cost.",
+    "speculate": "Speculative decoding, Medusa, early exit, cascades.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",

@@ -75,8 +75,8 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
         layers=layers,
         vocab=ceil_div(model.vocab, parallel.tp),
         encoder=encoder,
-        input_end=stage == 0,
-        output_end=stage == parallel.pp - 1,
+        input_end=model.input_end and stage == 0,
+        output_end=model.output_end and stage == parallel.pp - 1,
     )
     ranks = parallel.ep if parallel.tp == 1 else 1
     return replace(plan, model=small, run=replace(plan.run, expert_ranks=ranks))

@@ -48,6 +48,9 @@ def modules(*args: str) -> set[str]:
         ("quant", "--values", "1,2,3"),
         ("quant", "--model", "llama-7b", "--seq", "1k"),
         ("compress", "--sparsity", "0.6"),
+        ("speculate", "--walk", "2,0,1,3"),
+        ("speculate", "--model", "llama-7b", "--draft", "llama-68m", "--alpha", "0.7"),
+        ("speculate", "--cascade", "llama-3-8b,llama-3-70b", "--accept", "0.6"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infercost.models.catalogue import model_names
+from infercost.models.catalogue import load_model, model_names
 
 
 @pytest.mark.parametrize("model", model_names())
@@ -29,6 +29,9 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     for key in ("ttft_s", "tpot_s", "e2e_s"):
         assert 0 < whole[key]["bound"] <= whole[key]["floor"] <= whole[key]["expected"] < 100
     assert 0 < whole["mbu"] <= 1
+    if load_model(model).encoder is None:
+        drafted = ask("speculate", "--model", model, "--draft", "lookup", "--alpha", "0.8", "--gamma", "2")
+        assert 0 < drafted["speedups"]["bound"] <= drafted["tokens_per_round"] * (1 + 1e-9)
     held = ask("fit", "--model", model, "--seq", "1k", "--batch", "2")
     assert sum(term["bytes"] for term in held["terms"]) == held["total_bytes"]
     narrow = ask("quant", "--model", model, "--seq", "1k", "--scheme", "llm-int8,lora-2bit")["points"]

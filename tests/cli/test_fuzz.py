@@ -196,6 +196,16 @@ OPTIONS = [
     "--teacher",
     "--student",
     "--tokens",
+    "--draft",
+    "--alpha",
+    "--gamma",
+    "--walk",
+    "--medusa",
+    "--tree",
+    "--every",
+    "--exit-prob",
+    "--cascade",
+    "--accept",
 ]
 WORDS = st.sampled_from(
     [
@@ -221,6 +231,9 @@ WORDS = st.sampled_from(
         "paged",
         "md",
         "json",
+        "0.5",
+        "2,0,1,3",
+        "mtp",
     ]
 ) | st.text(max_size=8)
 
@@ -229,6 +242,7 @@ WORDS = st.sampled_from(
 @given(
     st.sampled_from(["kv", "weights", "ops", "roofline", "quant", "models", "gpus"]),
     st.sampled_from(["kv", "weights", "ops", "roofline", "compress", "models", "gpus"]),
+    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus", "speculate"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:
