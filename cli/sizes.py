@@ -58,3 +58,15 @@ def quantity(text: str, option: str, limit: float) -> float:
     if not 0 < value <= limit:
         raise InputError(f"{option} '{text[:60]}' is not a number between 0 and {limit:g}, such as 7e9 or 7B")
     return value
+
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "": 1.0}
+
+
+def duration(text: str, option: str) -> float:
+    """Seconds of `0.5s`, `50ms`, `200us` or a plain number of seconds: above 0, up to a day."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|)", text.strip().lower(), re.ASCII)
+    value = math.nan if match is None else float(match[1]) * _SECONDS[match[2]]
+    if not 0 < value <= 86_400:
+        raise InputError(f"{option} '{text[:60]}' is not a time; give seconds, such as 0.5s or 50ms")
+    return value

@@ -45,6 +45,7 @@ def modules(*args: str) -> set[str]:
         ("weights", "--model", "llama-7b", "--csv"),
         ("ops", "--model", "llama-7b", "--seq", "1k"),
         ("roofline", "--gpu", "a100"),
+        ("serve", "--model", "llama-7b", "--prompt", "512", "--lengths", "uniform", "--simulate"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

@@ -31,6 +31,10 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     assert 0 < whole["mbu"] <= 1
     held = ask("fit", "--model", model, "--seq", "1k", "--batch", "2")
     assert sum(term["bytes"] for term in held["terms"]) == held["total_bytes"]
+    served = ask("serve", "--model", model, "--prompt", "1k", "--gen", "4", "--batch", "1,2", "--gpu", "h100")
+    for point in served["points"]:
+        assert 0 < point["tpot_s"] < 100
+        assert point["requests_per_s"] * point["e2e_s"] == pytest.approx(point["batch"])
 
 
 @pytest.mark.parametrize(
