@@ -30,7 +30,7 @@ from .inputs import (
 from .output.report import Report, Sink, emit
 from .serve_json import as_json, flat
 from .serve_screen import report
-from .serve_study import Asked, study
+from .serve_study import DEFAULT_BATCHES, Asked, study
 from .sizes import duration, quantity, token_list, tokens, words
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 MAX_POINTS = 1000
 MAX_REQUESTS = 200_000
+MAX_SIMULATED = 1_000_000
 MAX_GEN = 1 << 24
 KINDS = {"exp": "exponential"}
 CONVENTIONS = {
@@ -217,8 +218,10 @@ def serve(
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     in_common = 0 if shared is None else tokens(shared, "--shared-prefix")
+    settings = list(grid(chosen, gpus, recipes, caches, most=MAX_POINTS))
+    _bounded(len(settings), asked)
     studies = []
-    for one, device, recipe, cache in grid(chosen, gpus, recipes, caches, most=MAX_POINTS):
+    for one, device, recipe, cache in settings:
         run = Run(
             recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0], skew=skew
         )
@@ -227,8 +230,6 @@ def serve(
         # Engines share whole blocks.
         whole = in_common - in_common % asked.block if in_common else 0
         studies.append(study(setting, Workload(lengths, whole, encoder).checked(), asked))
-        if sum(len(each.points) for each in studies) > MAX_POINTS:
-            raise InputError(f"more than {MAX_POINTS:,} points; ask for fewer values at once")
     inputs: dict[str, Any] = {
         "command": "serve",
         "what_if": what_if.given(),
@@ -240,17 +241,23 @@ def serve(
         "ttft_limit_s": asked.ttft_s,
         "tpot_limit_s": asked.tpot_s,
         "rate": rate,
+        "policies": asked.policies,
+        "chunk": asked.chunk if "chunked" in asked.policies else None,
+        "slack": slack,
+        "block": asked.block,
+        "link_bytes_per_s": asked.link_bytes_per_s,
         "tp": tp,
         "ep": ep,
         "share": share,
         "skew": skew,
         "calibration": calibration,
-        "seed": seed if asked.simulated else None,
+        "requests": requests if asked.simulated and jobs is None else None,
+        "seed": seed if asked.simulated and jobs is None else None,
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
     body = as_json(studies, asked, seen)
     final = report(studies, asked, seen)
-    final.document = document("serve", inputs, CONVENTIONS, sources, [{"inputs": {}, **body}], False, chosen)
+    final.document = document("serve", inputs, CONVENTIONS, sources, [{"inputs": {}} | body], False, chosen)
     final.records = [flat(point) for point in body["points"]]
     final.quiet = [repr(p["output_tokens_per_s"]) for p in body["points"]]
     emit(final, sink)
@@ -259,6 +266,19 @@ def serve(
 def _in_range(option: str, what: str, value: float | None, low: float, high: float) -> None:
     if value is not None and not low <= value <= high:
         raise InputError(f"{option} is {what}, {low:g} to {high:,g}, not {value:g}")
+
+
+def _bounded(settings: int, asked: Asked) -> None:
+    """Refuse more points, or more simulated requests, than anyone would wait for."""
+    swept = len(asked.users or asked.batches or DEFAULT_BATCHES)
+    points = settings * len(asked.policies) * swept
+    if points > MAX_POINTS:
+        raise InputError(f"{points:,} points are more than {MAX_POINTS:,}; ask for fewer values at once")
+    requests = settings * len(asked.policies) * len(asked.jobs or range(asked.requests))
+    if asked.simulated and requests > MAX_SIMULATED:
+        raise InputError(
+            f"{requests:,} requests to simulate in all are more than {MAX_SIMULATED:,}; ask for fewer"
+        )
 
 
 def _policies(policy: str | None, chunk: str | None) -> list[str]:

@@ -41,7 +41,7 @@ def as_json(studies: list[Study], asked: Asked, seen: float | None) -> dict[str,
                 **setting_inputs(each),
                 "output_tokens_per_s": seen,
                 "usd_per_million_output": seen_usd(each, seen),
-                "of_best": seen / each.best.steady.output_tokens_per_s if each.best else None,
+                "of_best": of_best(each, seen),
             }
             for each in studies
         ]
@@ -69,6 +69,14 @@ def setting_inputs(each: Study) -> dict[str, Any]:
 
 def seen_usd(each: Study, seen: float) -> float | None:
     return None if each.price is None else usd_per_million(each.price, each.setting.devices, seen)
+
+
+def of_best(each: Study, seen: float) -> float | None:
+    """What was seen over the best point, a device of each."""
+    if each.best is None:
+        return None
+    at = each.best.steady
+    return seen / each.setting.devices / (at.output_tokens_per_s / at.devices)
 
 
 def point_as_json(each: Study, point: Point) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def setting_as_json(each: Study, asked: Asked) -> dict[str, Any]:
     lengths, work = each.work.lengths, each.work
     batches = sorted({point.steady.batch for point in each.points})
     return {
-        **setting_inputs(each),
+        "inputs": setting_inputs(each),
         "price": {"usd_per_gpu_hour": each.price, "source": each.price_source} if each.price_source else None,
         "most_batch": each.most,
         "knee": {policy: bend.batch for policy, bend in knees(each).items()},

@@ -6,7 +6,7 @@ from ..costmodel.serving import step_verdict
 from .curve import Spot, curve
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
-from .serve_json import knees, leading, run_as_json, seen_usd, setting_inputs
+from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
 from .serve_study import Asked, Study, devices_needed
 from .text import count, number, percent, plural, seconds, size
 
@@ -79,7 +79,7 @@ def _points(studies: list[Study], asked: Asked) -> Table:
                     *setting_inputs(each).values(),
                     at.policy,
                     count(at.batch),
-                    f"{at.users:,.0f}" if queued else "-",
+                    count(at.users) if queued else "-",
                     f"{at.devices:.3g}",
                     seconds(at.ttft_s),
                     seconds(at.tpot_s),
@@ -249,8 +249,8 @@ def _notes(studies: list[Study], asked: Asked, seen: float | None) -> list[str]:
         notes.append(f"price: {first.price:g} dollars per GPU and hour ({first.price_source}); prompts in it")
     if seen is not None:
         for each in studies:
-            usd, best = seen_usd(each, seen), each.best
-            of = f", {percent(seen / best.steady.output_tokens_per_s)} of the best" if best else ""
+            usd, part = seen_usd(each, seen), of_best(each, seen)
+            of = f", {percent(part)} of the best" if part is not None else ""
             cost = f": {usd:,.4g} dollars a million" if usd is not None else ""
             notes.append(f"seen on {each.setting.gpu.name}: {seen:,.6g} tokens/s{of}{cost}")
     if setting.replicas > 1:

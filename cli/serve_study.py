@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LIMIT = 1024
 """The largest batch of a sweep that nothing else bounds: an engine's usual most."""
+DEFAULT_BATCHES = tuple(1 << i for i in range(LIMIT.bit_length()))
 NOT_FITTING = 64
 """Batches are shown up to this where not even one sequence fits."""
 
@@ -189,8 +190,7 @@ def _points(setting: Setting, work: Workload, asked: Asked, most: int | None, kn
         elif asked.batches is not None:
             found = [at(batch) for batch in asked.batches]
         else:
-            tried = {1 << i for i in range(LIMIT.bit_length()) if 1 << i <= (limit or NOT_FITTING)}
-            tried.add(limit)
+            tried = {batch for batch in DEFAULT_BATCHES if batch <= (limit or NOT_FITTING)} | {limit}
             if asked.ttft_s is not None or asked.tpot_s is not None:
                 tried.add(most_within(lambda b: _meets(asked, at(b)), limit))
             found = [at(batch) for batch in sorted(tried - {0})]
@@ -253,7 +253,7 @@ def _simulated(setting: Setting, work: Workload, asked: Asked, points: list[Poin
             continue
         point = chosen_point(points, policy)
         slots = point.steady.batch
-        users = round(point.steady.users / setting.replicas) if closed else None
+        users = point.steady.users // setting.replicas if closed else None
         # Users of a static batch come together, or its batches would never be full.
         ramp_s = 0.0 if policy == "static" else point.steady.e2e_s
         found = simulation.simulate(jobs, times, policy, slots, users, asked.chunk, ramp_s)

@@ -6,12 +6,13 @@ import csv
 import io
 import math
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from .. import InputError
 from ..costmodel.simulation import Job
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 MAX_ROWS = 200_000
 MAX_LENGTH = 1 << 24
 COLUMNS = {
@@ -28,23 +29,18 @@ def read_trace(path: str) -> list[Job]:
     Columns by name (see `COLUMNS`), or three without a header: arrival, prompt, output. Arrivals are seconds
     or ISO dates. Raises InputError naming file and line.
     """
-    text = _read(Path(path))
-    try:
-        rows = list(csv.reader(io.StringIO(text)))
-    except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file: {error}") from None
-    places, first = _places(path, rows)
+    reader = csv.reader(io.StringIO(_read(Path(path))))
     jobs: list[Job] = []
-    for line, row in enumerate(rows[first:], first + 1):
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(jobs) == MAX_ROWS:
-            raise InputError(f"{path}: more than {MAX_ROWS:,} requests; cut it")
-        if len(row) <= max(places):
-            raise InputError(f"{path}:{line}: {len(row)} columns; arrival, prompt and output are needed")
-        when, prompt, output = (row[place].strip() for place in places)
-        where = f"{path}:{line}"
-        jobs.append(Job(_arrival(when, where), _length(prompt, where), _length(output, where)))
+    try:
+        head = next(reader, [])
+        places, headed = _places(path, head)
+        for row in reader if headed else chain([head], reader):
+            if any(cell.strip() for cell in row):
+                jobs.append(_job(row, places, f"{path}:{reader.line_num}"))
+            if len(jobs) > MAX_ROWS:
+                raise InputError(f"{path}: more than {MAX_ROWS:,} requests; cut it")
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
     if not jobs:
         raise InputError(f"{path}: no requests; give a line of arrival,prompt,output for each")
     jobs.sort(key=lambda job: job.arrival_s)
@@ -68,18 +64,25 @@ def _read(path: Path) -> str:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
-def _places(path: str, rows: list[list[str]]) -> tuple[list[int], int]:
-    """Where arrival, prompt and output stand, and the first row of figures."""
-    head = [cell.strip().lower() for cell in rows[0]] if rows else []
+def _places(path: str, first: list[str]) -> tuple[list[int], bool]:
+    """Where arrival, prompt and output stand, and whether the first line is a header that says so."""
+    head = [cell.strip().lower() for cell in first]
     found = [next((head.index(n) for n in names if n in head), None) for names in COLUMNS.values()]
     if all(place is None for place in found) and head and head[0][:1].isdigit():
-        return [0, 1, 2], 0
+        return [0, 1, 2], False
     for name, place in zip(COLUMNS, found, strict=True):
         if place is None:
             raise InputError(
                 f"{path}: no column '{name}' (or {', '.join(COLUMNS[name][1:])}) in the first line"
             )
-    return [place for place in found if place is not None], 1
+    return [place for place in found if place is not None], True
+
+
+def _job(row: list[str], places: list[int], where: str) -> Job:
+    if len(row) <= max(places):
+        raise InputError(f"{where}: {len(row)} columns; arrival, prompt and output are needed")
+    when, prompt, output = (row[place].strip() for place in places)
+    return Job(_arrival(when, where), _length(prompt, where), _length(output, where))
 
 
 def _arrival(text: str, where: str) -> float:

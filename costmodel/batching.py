@@ -53,7 +53,7 @@ class Lengths:
         """E[G] - 1 decode steps: the first token is the prefill's."""
         return self.gen - 1
 
-    @property
+    @cached_property
     def mean_context(self) -> float:
         """Tokens that a decode step attends to, the new one counted, in the mean over steps.
 

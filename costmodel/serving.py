@@ -82,7 +82,7 @@ class Steady(NamedTuple):
 
     policy: str
     batch: int
-    users: float
+    users: int
     queue_s: float
     ttft_s: float
     tpot_s: float | None
@@ -276,7 +276,7 @@ def _steady(
     """What follows from a course by Little's law: who is not being served waits."""
     steps = work.lengths.steps
     served_s = course.first_s + course.between_s * steps
-    inside = float(batch if users is None else users)
+    inside = batch if users is None else users
     queue = max(0.0, inside / course.requests_per_s - served_s)
     sure = [(cost.best * times, cost.confidence) for cost, times in course.parts if cost.confidence]
     return Steady(

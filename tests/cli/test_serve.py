@@ -285,6 +285,8 @@ def test_traces_that_are_read(text: str, jobs: list[tuple[float, int, int]], tmp
     ("text", "said"),
     [
         ("", "no column 'arrival'"),
+        ("5,6\n", ":1: 2 columns"),
+        ('arrival,prompt,output\n1,2,"' + "x" * 200_000, "not CSV"),
         ("arrival,prompt\n1,2\n", "no column 'output'"),
         ("arrival,prompt,output\n", "no requests"),
         ("arrival,prompt,output\n1,2\n", ":2: 2 columns"),
@@ -340,6 +342,11 @@ def test_no_text_is_a_surprise(text: str, tmp_path: Path) -> None:
         (("--trace", "/"), "is a folder"),
         (("--prompt", "9", "--tp", "64"), "does not divide"),
         (("--actual", "many"), "--actual 'many' is not a number"),
+        (("--prompt", "9", "--batch", ",".join(["8"] * 1001)), "1,001 points are more than 1,000"),
+        (
+            ("--prompt", "9", "--gpu", "a100,h100,h200,b200,l4,t4", "--requests", "200000", "--simulate"),
+            "fewer",
+        ),
     ],
 )
 def test_what_cannot_be(args: tuple[str, ...], said: str, run: Callable[..., Any]) -> None:
