@@ -24,6 +24,7 @@ COMMANDS = {
     "quant": "Quantisation: codes and their error, formats and schemes compared.",
     "compress": "Pruning and distillation: what they save and cost.",
     "speculate": "Speculative decoding, Medusa, early exit, cascades.",
+    "serve": "Many requests: throughput, latency, limits, dollars per million tokens.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",
@@ -79,6 +80,7 @@ def make_app() -> typer.Typer:
         infercost ops --model llama-3-8b --gpu h100 --batch 8 --seq 4k
         infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
         infercost request --model llama-3-8b --gpu h100 --prompt 2k --gen 256
+        infercost serve --model llama-3-8b --gpu h100 --prompt 512 --gen 128 --tpot 20ms
         infercost roofline --gpu a100
         """
 

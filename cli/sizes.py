@@ -83,3 +83,15 @@ def share(text: str, option: str) -> float:
     if not 0 <= value <= 1:
         raise InputError(f"{option} '{text[:40]}' is no share; give a part of one such as 0.001, or 0.1%")
     return value
+
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "": 1.0}
+
+
+def duration(text: str, option: str) -> float:
+    """Seconds of `0.5s`, `50ms`, `200us` or a plain number of seconds: above 0, up to a day."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|)", text.strip().lower(), re.ASCII)
+    value = math.nan if match is None else float(match[1]) * _SECONDS[match[2]]
+    if not 0 < value <= 86_400:
+        raise InputError(f"{option} '{text[:60]}' is not a time; give seconds, such as 0.5s or 50ms")
+    return value

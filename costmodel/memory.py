@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .. import InputError
 from ..models.formats import Format, find_format
 from ..models.recipes import find_recipe
+from ..models.spec import Model
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
 from .parallel import Parallel
@@ -40,13 +41,20 @@ class Memory(NamedTuple):
 
 
 def peak_memory(
-    setting: Setting, tokens: int, batch: int, widest: Step, encoder: int = 0, concat: bool = False
+    setting: Setting,
+    tokens: int,
+    batch: int,
+    widest: Step,
+    encoder: int = 0,
+    concat: bool = False,
+    shared: int = 0,
 ) -> Memory:
     """The fullest rank with `batch` sequences of `tokens` tokens, at the fullest moment of the `widest` step:
     the residual stream beside the inputs and outputs of the kernel that has most of them.
 
     `concat`: the cache grows by concatenation, so the last one stands beside the new one (transformers up
-    to 4.35, before its caches were allocated once; held to optimum-benchmark's peaks).
+    to 4.35, before its caches were allocated once; held to optimum-benchmark's peaks). `shared`: first tokens
+    that all sequences have in common and whose rows are kept once.
     """
     fullest = Memory(0, 0, 0)
     for plan, kernels, _ in setting.stages(widest):
@@ -56,6 +64,7 @@ def peak_memory(
             cache = grown.allocated_bytes
         else:
             cache = cache_bill(plan.model, tokens, batch, plan.run.kv, encoder).logical_bytes
+            cache -= (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
         residual = plan.step.tokens * plan.model.hidden * plan.activation_bytes
         most_of_one = max((op.work.bytes.activations for op in kernels), default=0)
         here = Memory(weights, cache, int(residual + most_of_one))
@@ -63,11 +72,23 @@ def peak_memory(
     return fullest
 
 
+def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:
+    """Rows of the first `shared` tokens that a sequence of `tokens` still holds: what another sequence with
+    the same beginning does not keep again. Of a window what has not slid out of it, of a state nothing.
+
+    Source: PagedAttention, arXiv 2309.06180, section 4.4.
+    """
+    if not shared:
+        return 0
+    whole, own = (cache_bill(model, length, 1, fmt).logical_bytes for length in (tokens, tokens - shared))
+    return whole - own
+
+
 class Load(NamedTuple):
     """What is to be held: `batch` sequences of `tokens` tokens, prompts computed `chunk` tokens at a time (of
     all sequences together).
 
-    `share` of the capacity is the budget.
+    `share` of the capacity is the budget; the rows of `shared` first tokens are kept once.
     """
 
     tokens: int
@@ -77,6 +98,7 @@ class Load(NamedTuple):
     encoder: int = 0
     concat: bool = False
     encoder_follows: bool = False
+    shared: int = 0
 
     @property
     def positions(self) -> int:
@@ -91,7 +113,8 @@ class Load(NamedTuple):
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
         steps += [] if self.concat else [Step("prefill", (prompts,))]
         bills = [
-            peak_memory(setting, self.tokens, self.batch, step, self.positions, self.concat) for step in steps
+            peak_memory(setting, self.tokens, self.batch, step, self.positions, self.concat, self.shared)
+            for step in steps
         ]
         return max(bills, key=lambda bill: bill.total)
 

@@ -9,7 +9,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ORDER = {"models": 0, "hardware": 0, "costmodel": 1, "probes": 2, "cli": 3}
-PURE = {"__future__", "collections", "dataclasses", "functools", "itertools", "math", "sys", "typing"}
+PURE = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "sys",
+    "typing",
+}
 READERS = ("models.catalogue", "models.sheet", "hardware.catalogue", "sheets")
 """Modules that read files or parse sheets: not for the cost model."""
 

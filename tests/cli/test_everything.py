@@ -37,6 +37,10 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     narrow = ask("quant", "--model", model, "--seq", "1k", "--scheme", "llm-int8,lora-2bit")["points"]
     assert narrow[2]["weight_bytes"] < narrow[0]["weight_bytes"]
     assert all(line["extra"]["bytes"] > 0 for line in narrow[1:])
+    served = ask("serve", "--model", model, "--prompt", "1k", "--gen", "4", "--batch", "1,2", "--gpu", "h100")
+    for point in served["points"]:
+        assert 0 < point["tpot_s"] < 100
+        assert point["requests_per_s"] * point["e2e_s"] == pytest.approx(point["batch"])
 
 
 @pytest.mark.parametrize(

@@ -238,11 +238,12 @@ WORDS = st.sampled_from(
 ) | st.text(max_size=8)
 
 
+COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve")
+
+
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.sampled_from(["kv", "weights", "ops", "roofline", "quant", "models", "gpus"]),
-    st.sampled_from(["kv", "weights", "ops", "roofline", "compress", "models", "gpus"]),
-    st.sampled_from(["kv", "weights", "ops", "roofline", "models", "gpus", "speculate"]),
+    st.sampled_from([*COMMANDS, "models", "gpus"]),
     st.lists(st.sampled_from(OPTIONS) | WORDS, max_size=9),
 )
 def test_command_lines(command: str, words: list[str]) -> None:

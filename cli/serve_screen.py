@@ -1,0 +1,258 @@
+"""What `infercost serve` shows: the best point in a line, every point, what explains them, the curve."""
+
+from __future__ import annotations
+
+from ..costmodel.serving import step_verdict
+from .curve import Spot, curve
+from .inputs import inferred_notes, limit_notes, without_constant
+from .output.report import Report, Table
+from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
+from .serve_study import Asked, Study, devices_needed
+from .text import count, number, percent, plural, seconds, size
+
+OF_SETTING = ("model", "gpu", "weights", "KV", "policy")
+FIGURES = ("batch", "users", "GPUs", "TTFT", "TPOT", "gap", "tokens/s", "$/M out", "used")
+
+
+def report(studies: list[Study], asked: Asked, seen: float | None) -> Report:
+    """The screen: the best point in a line, every point, what explains them, the curve."""
+    single = studies[0] if len(studies) == 1 else None
+    table, notes = without_constant(_points(studies, asked), (*OF_SETTING, "users", "GPUs", "gap", "used"))
+    notes += _notes(studies, asked, seen)
+    if single is None:
+        return Report({}, [_answer(studies, asked)], [table], notes)
+    every = [point.steady for point in single.points]
+    picture = curve([Spot(at.policy, at.e2e_s, at.output_tokens_per_s / at.devices) for at in every])
+    return Report({}, [_answer(studies, asked)], [table, *_explained(single, asked)], notes, picture=picture)
+
+
+def _answer(studies: list[Study], asked: Asked) -> str:
+    led = leading(studies)
+    first = (led or (studies[0], None))[0]
+    limits = [f"{name} {seconds(v)}" for name, v in (("TTFT", asked.ttft_s), ("TPOT", asked.tpot_s)) if v]
+    kept = f" within {' and '.join(limits)}" if limits else ""
+    name = first.setting.model.title or first.setting.model.name
+    card = first.setting.gpu.title
+    on = f"{first.setting.devices} x {card}" if first.setting.devices > 1 else card
+    what = f"{name}, {_lengths(first)}, on {on}"
+    if led is None:
+        fitting = any(point.fits is not False for each in studies for point in each.points)
+        return f"{what}: {'no batch is' + kept if fitting else 'not one sequence fits'}"
+    at = led[1].steady
+    usd = first.usd(at)
+    cost = f", {usd:,.3g} dollars a million" if usd is not None else ""
+    many = f"{at.batch:,} at once" if at.policy != "disaggregated" else f"{at.batch:,} decoding at once"
+    return f"{what}: {_rate(at.output_tokens_per_s)} tokens/s{cost}, {many}{kept} ({at.policy})"
+
+
+def _lengths(each: Study) -> str:
+    lengths = each.work.lengths
+    kind = "" if lengths.kind == "fixed" else f" in the mean ({lengths.kind})"
+    return f"{round(lengths.prompt):,} tokens in, {round(lengths.gen):,} out{kind}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _points(studies: list[Study], asked: Asked) -> Table:
+    table = Table((*OF_SETTING, *FIGURES, "decode is", ""), "<<<<<>>>>>>>>><<")
+    led = leading(studies)
+    queued, several = asked.users is not None, len(asked.policies) > 1
+    for each in studies:
+        bends = knees(each)
+        for point in each.points:
+            at = point.steady
+            usd = each.usd(at)
+            marks = [
+                word
+                for word, said in (
+                    ("best", led is not None and point is led[1]),
+                    ("knee", bends.get(at.policy) is at),
+                    ("too much memory", point.fits is False),
+                    ("late", not point.meets),
+                )
+                if said
+            ]
+            table.rows.append(
+                (
+                    *setting_inputs(each).values(),
+                    at.policy,
+                    count(at.batch),
+                    count(at.users) if queued else "-",
+                    f"{at.devices:.3g}",
+                    seconds(at.ttft_s),
+                    seconds(at.tpot_s),
+                    seconds(at.gap_s) if several else "-",
+                    _rate(at.output_tokens_per_s),
+                    "-" if usd is None else f"{usd:,.3g}",
+                    percent(at.used),
+                    step_verdict(each.setting, at.step),
+                    ", ".join(marks),
+                )
+            )
+    return table
+
+
+def _explained(each: Study, asked: Asked) -> list[Table]:
+    tables = []
+    if each.chunks:
+        tables.append(_chunk_table(each, asked))
+    if each.handover:
+        tables.append(_handover_table(each))
+    if each.runs:
+        tables.append(_run_table(each, asked))
+    tables.append(_cache_table(each))
+    return tables
+
+
+def _cache_table(each: Study) -> Table:
+    table = Table(("cache of a request", "", "used", "most at once"), "<>>>")
+    names = {"paged": "paged, whole blocks", "static": "contiguous, reserved"}
+    for taken, most in each.allocators:
+        fitting = "any" if most is None else count(most)
+        used = percent(taken.utilisation)
+        table.rows.append((names[taken.policy], size(taken.allocated_bytes), used, fitting))
+    if each.prefix:
+        without = each.prefix.most_without
+        table.rows.append(
+            (
+                f"shared prefix, {count(each.work.shared)} tokens",
+                f"{size(each.prefix.bytes_once)} once",
+                "",
+                f"without it {'any' if without is None else count(without)}",
+            )
+        )
+    return table
+
+
+def _chunk_table(each: Study, asked: Asked) -> Table:
+    assert each.chunks is not None
+    bill, batch = each.chunks.bill, plural(each.chunks.batch, "decode")
+    table = Table((f"prompt in chunks of {count(bill.chunk)}", "", ""), "<><")
+    hidden = "hidden behind" if bill.hidden else "more than"
+    arithmetic = f"{hidden} {seconds(bill.linear_s)} of matrices + {seconds(bill.attention_s)} of attention"
+    passes = "1 pass" if bill.pieces == 1 else f"{count(bill.pieces)} passes"
+    within = (
+        "a step within --tpot" if asked.tpot_s is not None else f"a step at most {asked.slack:.0%} longer"
+    )
+    table.rows += [
+        (
+            "weights, read again",
+            seconds(bill.weights_s),
+            f"{passes}; {arithmetic}",
+        ),
+        ("cache, read again", size(bill.reread_bytes), "by later chunks"),
+        ("prefill alone", seconds(bill.chunked_s), f"in one step {seconds(bill.whole_s)}"),
+        ("hides its weights", f"{bill.ridge_tokens:,.0f} tokens", "ridge x bytes of a weight / 2"),
+        (f"rides free with {batch}", f"{count(each.chunks.free)} tokens", "the step still waits for memory"),
+        (f"rides with {batch}", f"{count(each.chunks.within)} tokens", within),
+    ]
+    return table
+
+
+def _handover_table(each: Study) -> Table:
+    assert each.handover is not None
+    got = each.handover
+    table = Table(("disaggregated prefill", "", ""), "<><")
+    table.rows += [
+        ("cache sent", size(got.kv_bytes), f"{seconds(got.seconds)} over the link, between the first tokens"),
+        ("devices that prefill", f"{got.prefill_units:.3g}", "for each that decodes"),
+        ("link, in the mean", f"{got.link_bytes_per_s / 1e9:,.3g} GB/s", "from the prefilling devices"),
+    ]
+    return table
+
+
+def _run_table(each: Study, asked: Asked) -> Table:
+    columns = ("policy", "batch", "", "TTFT", "p99", "TPOT", "p99", "tokens/s", "used", "in limits")
+    table = Table(columns, "<><>>>>>>>")
+    for run in each.runs:
+        at, got = run.point.steady, run_as_json(run, asked, each.setting.replicas)
+        lengths, share = each.work.lengths, got["used"]
+        closed = percent(lengths.utilisation(at.batch)) if at.policy == "static" else percent(at.used)
+        table.rows.append(
+            (
+                at.policy,
+                count(at.batch),
+                "closed form, full",
+                seconds(at.ttft_s),
+                "-",
+                seconds(at.tpot_s),
+                "-",
+                _rate(at.output_tokens_per_s),
+                closed,
+                "-",
+            )
+        )
+        half = f" ± {100 * share['half_width']:.1f}" if share["half_width"] is not None else ""
+        tpot = got["tpot_s"] or {"mean": None, "p99": None}
+        table.rows.append(
+            (
+                at.policy,
+                count(at.batch),
+                f"{count(got['requests'])} simulated",
+                seconds(got["ttft_s"]["mean"]),
+                seconds(got["ttft_s"]["p99"]),
+                seconds(tpot["mean"]),
+                seconds(tpot["p99"]),
+                _rate(got["output_tokens_per_s"]),
+                f"{100 * share['value']:.1f}{half} %",
+                "-" if got["within_limits"] is None else percent(got["within_limits"]),
+            )
+        )
+    return without_constant(table, ("policy", "batch", "in limits"))[0]
+
+
+def _static_note(each: Study) -> list[str]:
+    """What the longest of a static batch costs, in the textbook's form beside the exact one."""
+    lengths = each.work.lengths
+    batches = [point.steady.batch for point in each.points if point.steady.policy == "static"]
+    if not batches or lengths.kind == "fixed":
+        return []
+    slots = plural(batches[-1], "static slot")
+    used, limit = lengths.utilisation(batches[-1]), lengths.limit(batches[-1])
+    forms = {"exponential": "1/H_B", "uniform": "(B+1)/2B"}
+    form = f", {forms[lengths.kind]} = {percent(limit)} of long outputs" if limit is not None else ""
+    return [
+        f"of {slots} {percent(used)} yield a token (E[length] / E[longest]{form}): "
+        f"refilling them gains at most {1 / used:.2f} times"
+    ]
+
+
+def _notes(studies: list[Study], asked: Asked, seen: float | None) -> list[str]:
+    first = studies[0]
+    work, setting = first.work, first.setting
+    notes = limit_notes([(each.setting.model, work.held_tokens) for each in studies])
+    notes += inferred_notes(setting.model) if len(studies) == 1 else []
+    if len(studies) == 1:
+        got = first.asymptote
+        most = number(got.kv if got.kv is not None else got.all_bytes)
+        notes.append(
+            f"decode tends to {most} FLOP/byte as the batch grows, at {work.lengths.mean_context:,.0f} "
+            f"tokens: {got.verdict}"
+        )
+        notes += _static_note(first)
+    kept = "" if first.points[0].steady.confidence is None else f": {first.points[0].steady.confidence}"
+    kinds = "expected times" if kept else "floors"
+    notes.append(f"{kinds}{kept}; steady states in closed form, the host's time is not in them")
+    led = leading(studies)
+    if asked.rate is not None and led:
+        many, at = devices_needed(asked.rate, led[1].steady, led[0].setting), led[1].steady
+        notes.append(
+            f"{asked.rate:g} requests/s take {plural(many, 'GPU')}: a unit of {at.devices:.3g} serves at "
+            f"most {at.requests_per_s:,.3g} a second ({at.policy}, {count(at.batch)} at once)"
+        )
+    for each in studies:
+        if each.price is None:
+            notes.append(f"no price of {each.setting.gpu.name} is known: give --price for dollars")
+    if len(studies) == 1 and first.price is not None:
+        notes.append(f"price: {first.price:g} dollars per GPU and hour ({first.price_source}); prompts in it")
+    if seen is not None:
+        for each in studies:
+            usd, part = seen_usd(each, seen), of_best(each, seen)
+            of = f", {percent(part)} of the best" if part is not None else ""
+            cost = f": {usd:,.4g} dollars a million" if usd is not None else ""
+            notes.append(f"seen on {each.setting.gpu.name}: {seen:,.6g} tokens/s{of}{cost}")
+    if setting.replicas > 1:
+        notes.append(f"--batch is of each of the {setting.replicas} ranks (--ep without --tp)")
+    return notes
