@@ -7,26 +7,27 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from .. import InfercostError, InputError
+from ..costmodel.engines import Pool
 from ..costmodel.memory import (
-    CHUNK_TOKENS,
     Change,
+    Given,
     Load,
     Memory,
+    Reserve,
     gpus_needed,
     largest_batch,
     longest,
     what_would_fit,
 )
-from ..costmodel.parallel import Parallel
+from ..costmodel.parallel import Parallel, shard
 from ..costmodel.request import Setting
-from ..costmodel.step import Run
+from ..costmodel.step import Run, decode
 from ..hardware.catalogue import gpu_names, load_gpu
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from . import options as o
 from .inputs import (
     WhatIf,
-    choice,
     document,
     encoder_positions,
     grid,
@@ -40,16 +41,18 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
-from .sizes import byte_size, token_list, tokens, words
+from .pools import CONCATENATING, Flags
+from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MOST_POINTS = 1000
-SHARE = 0.9
 CONVENTIONS = {
     "budget_bytes": "share of the card's capacity (what a program can have, else what the driver reports, "
-    "else the label); the rest is left for context, NCCL, CUDA graphs and fragments",
+    "else the label); the rest is left for context, NCCL, CUDA graphs and fragments. With --engine by its "
+    "rule: vllm a share of the total, tensorrt-llm a share of what is free beside everything else, sglang a "
+    "share for weights and cache, lmdeploy a share of what the weights leave",
     "terms": "of the fullest rank: weights, the cache of all sequences at --seq tokens, the widest moment "
     "of a prefill step of at most --chunk tokens",
     "max_seq": "most tokens of each of --batch sequences; null where any length fits",
@@ -57,7 +60,10 @@ CONVENTIONS = {
     "max_concurrency": "what weights and activations leave, over the cache of one sequence",
     "gpus_needed": "fewest ranks: tensor parallelism by powers of two as far as it divides, then pipelining",
     "ep": "without --tp each rank has sequences of its own: --batch and what follows from it are of one rank",
-    "engine": "hf: the cache grows by concatenation, the old one beside the new (transformers up to 4.35)",
+    "engine": "hf: the cache grows by concatenation, the old one beside the new (transformers up to 4.35); "
+    "the others: blocks, groups and pools as they cut them, their own reserves as terms",
+    "logits_bytes": "scores of one step of --batch sequences on a rank, in the activations' type",
+    "smallest_share": "least share of the engine's rule at which it fits",
 }
 
 
@@ -74,6 +80,7 @@ class Answer(NamedTuple):
     setting: Setting
     memory: Memory
     budget_bytes: int
+    pool: Pool | None
     max_seq: int | None
     max_batch: int | None
     needed: Parallel | None
@@ -85,9 +92,11 @@ class Answer(NamedTuple):
 
     @property
     def concurrency(self) -> float | None:
-        """Sequences whose cache fits beside everything else, in parts of one."""
+        """Sequences whose cache fits beside everything else, in parts of one; as the engine says it."""
+        if self.pool is not None:
+            return self.pool.concurrency
         each = self.memory.cache / self.load.batch
-        left = self.budget_bytes - self.memory.weights - self.memory.activations
+        left = self.budget_bytes - self.memory.beside_cache
         return max(0.0, left / each) if each else None
 
 
@@ -95,20 +104,23 @@ class Answer(NamedTuple):
 def fit(
     model: o.Model = None,
     gpu: o.Gpu = "a100",
-    seq: o.Seq = None,
+    seq: Annotated[
+        str | None,
+        typer.Option("--seq", "-s", "--max-model-len", help="Tokens of each sequence; 2k,32k sweeps."),
+    ] = None,
     batch: o.Batch = "1",
     share: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--share",
             "--gpu-memory-utilization",
-            help="Share of the card that weights, cache and activations may take.",
+            "--mem-fraction-static",
+            "--free-gpu-memory-fraction",
+            help="Share of the card that may be taken (0.9), by the engine's rule: of the total or of what "
+            "is free.",
         ),
-    ] = SHARE,
-    chunk: Annotated[
-        str | None,
-        typer.Option("--chunk", "--max-num-batched-tokens", help="Tokens of one prefill step (default 8k)."),
     ] = None,
+    chunk: o.BatchedTokens = None,
     tp: o.Tp = 1,
     pp: o.Pp = 1,
     ep: o.Ep = 1,
@@ -116,6 +128,28 @@ def fit(
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
     engine: o.Engine = None,
+    block: o.Block = None,
+    ubatch: o.MicroBatch = None,
+    dcp: o.ContextRanks = 1,
+    window_share: o.WindowShare = 0.8,
+    kv_budget: o.KvBudget = None,
+    blocks: o.Blocks = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="CUDA context on a rank (default: the engine's).")
+    ] = None,
+    nccl: Annotated[str | None, typer.Option("--nccl", help="NCCL's buffers on a rank.")] = None,
+    graphs: Annotated[str | None, typer.Option("--graphs", help="CUDA graphs on a rank.")] = None,
+    draft: Annotated[str | None, typer.Option("--draft", help="A draft model held beside it.")] = None,
+    weight_bytes: Annotated[
+        str | None, typer.Option("--weight-bytes", help="Size of the weights, where it is known: 18GiB.")
+    ] = None,
+    non_kv: Annotated[
+        str | None,
+        typer.Option("--non-kv", help="All that is no cache on a rank, where it was measured: 20GiB."),
+    ] = None,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help="Memory of a card, in place of the sheet's: 79.29GiB.")
+    ] = None,
     actual: Annotated[
         str | None,
         typer.Option("--actual", help="Bytes that were seen (18.9GB, 17GiB): beside the estimate."),
@@ -138,23 +172,39 @@ def fit(
     \b
     infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
     infercost fit --model llama-3-8b --gpu rtx4090 --seq 128k --kv fp8
+    infercost fit --model gpt-oss-120b --gpu h100 --engine vllm --max-model-len 128k
+    infercost fit --model llama-3-8b --gpu rtx4090 --engine llama.cpp --weights q4_k_m --seq 32k
     infercost fit --model deepseek-v3 --gpu h200 --tp 8 --seq 64k
     infercost fit --model llama-3-70b --gpu all --seq 8k
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
-    if not 0 < share <= 1:
+    if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
-    if engine is not None:
-        choice(engine, ("hf",), "--engine")
+    flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
+    reserve = Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None
+    given = Given(
+        *(
+            _size(text, option)
+            for text, option in (
+                (weight_bytes, "--weight-bytes"),
+                (non_kv, "--non-kv"),
+                (context, "--context"),
+                (nccl, "--nccl"),
+                (graphs, "--graphs"),
+                (capacity, "--capacity"),
+                (kv_budget, "--kv-budget"),
+            )
+        )
+    )
+    drafting = models(draft, WhatIf(), "--draft")[0] if draft else None
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
     gpus = _gpus(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
-    step = CHUNK_TOKENS if chunk is None else tokens(chunk, "--chunk")
     answers = []
     for one, device, length, many, recipe, cache in grid(
         chosen, gpus, lengths(seq, "fit"), token_list(batch, "--batch"), recipes, caches, most=MOST_POINTS
@@ -163,16 +213,30 @@ def fit(
         setting = Setting(one, run, device, parallel).checked()
         encoder = encoder_positions(one, encoder_seq, length)
         follows = one.encoder is not None and encoder_seq is None and not one.encoder.positions
-        load = Load(length, many, share, step, encoder, engine == "hf", follows)
-        answers.append(_answer(load, setting))
+        load = Load(
+            length,
+            many,
+            share,
+            flags.chunk_tokens,
+            encoder,
+            flags.engine == CONCATENATING,
+            follows,
+            reserve=reserve,
+            given=given,
+            draft=drafting,
+        )
+        answers.append(_answer(load, setting, blocks))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
     inputs: dict[str, Any] = {
         "command": "fit",
         "what_if": what_if.given(),
         "share": share,
-        "chunk": step,
-        "engine": engine,
+        "chunk": flags.chunk_tokens,
+        "engine": flags.engine,
+        "engine_version": flags.memory.version if flags.memory else None,
+        "given": {name: value for name, value in given._asdict().items() if value is not None},
+        "draft": drafting.name if drafting else None,
         "actual_bytes": seen,
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
@@ -197,14 +261,22 @@ def _gpus(text: str) -> list[Gpu]:
     return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
 
 
-def _answer(load: Load, setting: Setting) -> Answer:
-    memory, budget = load.memory(setting), load.budget_bytes(setting)
+def _size(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    return 0 if text.strip() in ("0", "0GiB", "0B") else byte_size(text, option)
+
+
+def _answer(load: Load, setting: Setting, blocks: int | None) -> Answer:
+    memory = load.memory(setting)
+    budget = load.budget_bytes(setting, memory)
     fits = memory.total <= budget
     return Answer(
         load,
         setting,
         memory,
         budget,
+        load.pool(setting, memory, blocks),
         longest(load, setting),
         largest_batch(load, setting),
         gpus_needed(load, setting),
@@ -228,18 +300,43 @@ def _point(answer: Answer) -> dict[str, Any]:
             "ep": setting.parallel.ep,
         },
         "fits": answer.free_bytes >= 0,
-        "capacity_bytes": setting.gpu.capacity_bytes,
+        "capacity_bytes": load.given.capacity or setting.gpu.capacity_bytes,
+        "share": load.share_of(setting),
         "budget_bytes": answer.budget_bytes,
-        "terms": [{"name": name, "bytes": value} for name, value in answer.memory._asdict().items()],
+        "terms": [{"name": name, "bytes": value} for name, value in _terms(answer.memory).items()],
+        "logits_bytes": logits_bytes(setting, load.batch),
         "total_bytes": answer.memory.total,
         "free_bytes": answer.free_bytes,
         "max_seq": answer.max_seq,
         "max_batch": answer.max_batch,
         "max_concurrency": answer.concurrency,
+        "pool": answer.pool and answer.pool._asdict(),
+        "smallest_share": load.smallest_share(setting, answer.memory),
+        "share_without_graphs": _without_graphs(answer),
         "gpus_needed": needed.world if needed else None,
         "gpus_as": {"tp": needed.tp, "pp": needed.pp} if needed else None,
         "would_fit": [change._asdict() for change in answer.changes],
     }
+
+
+def _terms(memory: Memory) -> dict[str, int]:
+    """The terms that are always there, and those of the others that are not zero."""
+    always = ("weights", "cache", "activations")
+    return {name: value for name, value in memory._asdict().items() if name in always or value}
+
+
+def logits_bytes(setting: Setting, batch: int) -> int:
+    """Scores of `batch` sequences on one rank."""
+    plan = shard(setting.plan(decode(batch, 2)), setting.parallel, setting.parallel.pp - 1)
+    return int(plan.step.logit_rows * plan.model.vocab * plan.activation_bytes)
+
+
+def _without_graphs(answer: Answer) -> float | None:
+    """The share of the total that leaves the same cache without CUDA graphs (vLLM logs it since 0.21)."""
+    load, setting = answer.load, answer.setting
+    if load.reserve is None or load.reserve.memory.share_of != "total" or not answer.memory.graphs:
+        return None
+    return load.share_of(setting) - answer.memory.graphs / load.capacity_bytes(setting)
 
 
 def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
@@ -252,7 +349,7 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
     verdict = f"fits, {size(free)} to spare" if free >= 0 else f"does not fit: {size(-free)} too much"
     table = Table(("fullest rank" if ranks > 1 else "memory", "", "of the budget"), "<>>")
     for term, value in (
-        *memory._asdict().items(),
+        *_terms(memory).items(),
         ("together", memory.total),
         ("budget", answer.budget_bytes),
     ):
@@ -261,17 +358,25 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
     reach = Table(("reach", ""), "<<")
     reach.rows.append((f"longest, {plural(load.batch, 'sequence')}", _count(answer.max_seq, "token")))
     reach.rows.append((f"most, of {count(load.tokens)} tokens", _count(answer.max_batch, "sequence")))
+    if answer.pool is not None:
+        cut = f", {count(answer.pool.blocks)} blocks, {count(answer.pool.tokens)} tokens"
+        reach.rows.append(("pool", size_both(answer.pool.bytes) + cut))
     if answer.concurrency is not None:
         reach.rows.append(("concurrency", f"{answer.concurrency:,.2f}"))
     reach.rows.append(("GPUs it needs", _needed(answer.needed)))
+    least = load.smallest_share(setting, memory) if free < 0 else None
+    if least is not None:
+        reach.rows.append(("smallest share", f"{least:.3f} of the engine's rule"))
     for change in answer.changes:
         reach.rows.append(("would fit", f"weights {change.weights}, KV {change.kv}: {size(change.total)}"))
     tables = [table, reach]
     notes = limit_notes([(setting.model, load.tokens)]) + inferred_notes(setting.model)
-    notes.append(
-        f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {load.share:.0%} of "
-        f"{size(setting.gpu.capacity_bytes or 0)}, the rest for context, NCCL, graphs and fragments"
-    )
+    notes.append(f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {_rule(answer)}")
+    without = point["share_without_graphs"]
+    if without is not None:
+        notes.append(f"graphs are in the budget: {without:.4f} is the same share without them")
+    if load.reserve:
+        notes.append(f"{load.reserve.engine} {load.reserve.memory.version}: {load.reserve.memory.source}")
     if setting.replicas > 1:
         notes.append(
             f"each of the {setting.replicas} ranks has so many sequences of its own (--ep without --tp)"
@@ -287,9 +392,26 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
     return Report({}, [f"{what}: {verdict}"], tables, notes)
 
 
+def _rule(answer: Answer) -> str:
+    """How the budget comes about."""
+    load = answer.load
+    share, capacity = load.share_of(answer.setting), size(load.capacity_bytes(answer.setting))
+    if load.given.pool is not None:
+        return f"a pool of {size(load.given.pool)} beside the rest, of {capacity}"
+    return {
+        "free": f"{share:.3g} of what is free of {capacity} beside the rest",
+        "static": f"{share:.3g} of {capacity} for weights and cache, activations beside it",
+        "free_of_weights": f"{share:.3g} of what the weights leave of {capacity}",
+        "none": f"all of {capacity}",
+        "total": f"{share:.3g} of {capacity}",
+    }[load.reserve.memory.share_of if load.reserve else "total"] + (
+        "" if load.reserve else ", the rest for context, NCCL, graphs and fragments"
+    )
+
+
 def _hint(more: int, answer: Answer) -> str:
     """The likeliest term of what was seen beyond the estimate."""
-    left = answer.budget_bytes - answer.memory.weights - answer.memory.activations
+    left = answer.budget_bytes - answer.memory.beside_cache
     if more < 0:
         return "less is held than was asked about: a shorter sequence, or narrower formats"
     if abs(answer.memory.total + more - answer.budget_bytes) < 0.05 * answer.budget_bytes and left > 0:

@@ -8,6 +8,7 @@ import typer
 
 from .. import InputError
 from ..costmodel.kv import Allocation, CacheBill, CacheGroup, allocate, cache_bill
+from ..costmodel.parallel import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
@@ -27,6 +28,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .pools import CONCATENATING, Flags, Taken, taken, taken_json, taken_notes, taken_table
 from .sizes import token_list, tokens, words
 from .text import count, plural, size, size_both
 
@@ -38,6 +40,10 @@ CONVENTIONS = {
     "bytes_per_token": "one sequence, all storing layers, below any window",
     "window": "a window layer holds min(tokens, window)",
     "state": "conv_kernel - 1 columns in 16 bit, recurrent state in fp32, as serving engines keep it",
+    "allocated_bytes": "what an engine takes for --batch requests of --seq tokens over all ranks: "
+    "whole blocks, groups padded, windows with what a step may add",
+    "max_concurrency": "requests of --seq tokens that a pool of --kv-budget (or --num-gpu-blocks) holds",
+    "per_rank": "of one tensor-parallel rank: KV heads shared out, copied once there are fewer than ranks",
     "units": "bytes; GiB = 2^30, GB = 10^9",
 }
 
@@ -52,12 +58,23 @@ class Point(NamedTuple):
     bill: CacheBill
     positions: int
     allocations: list[Allocation]
+    ranks: int = 1
+    rank_bill: CacheBill | None = None
+    taken: Taken | None = None
 
 
 @app.command()
 def kv(
     model: o.Model = None,
-    seq: o.Seq = None,
+    seq: Annotated[
+        str | None,
+        typer.Option(
+            "--seq",
+            "-s",
+            "--max-model-len",
+            help="Tokens of context: 4096, 32k (= 32,768), 1M; 2k,8k,32k sweeps. (vLLM reads 32k as 32,000.)",
+        ),
+    ] = None,
     batch: o.Batch = "1",
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
@@ -70,9 +87,7 @@ def kv(
         str | None,
         typer.Option("--alloc", help="What allocators take: paged, static, concat, or several of them."),
     ] = None,
-    block: Annotated[
-        str | None, typer.Option("--block", help="Tokens in a block (16); asks for --alloc paged.")
-    ] = None,
+    block: o.Block = None,
     max_len: Annotated[
         str | None, typer.Option("--max-len", help="Tokens reserved per sequence; asks for --alloc static.")
     ] = None,
@@ -82,6 +97,13 @@ def kv(
     ] = None,
     gen: Annotated[str | None, typer.Option("--gen", help="Generated tokens after --prompt.")] = None,
     engine: o.Engine = None,
+    chunk: o.BatchedTokens = None,
+    ubatch: o.MicroBatch = None,
+    tp: o.Tp = 1,
+    dcp: o.ContextRanks = 1,
+    window_share: o.WindowShare = 0.8,
+    kv_budget: o.KvBudget = None,
+    blocks: o.Blocks = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -97,14 +119,17 @@ def kv(
     infercost kv --model gemma-3-27b --seq 128k --kv fp8
     infercost kv --model llama-7b --seq 32k --kv-heads 8
     infercost kv --model llama-7b --seq 1000 --alloc paged --block 16
+    infercost kv --model gpt-oss-120b --seq 128k --engine vllm --kv-budget 5.38GiB
+    infercost kv --model qwen3-32b --seq 32k --tp 4
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
-    if engine is not None:
-        choice(engine, ("hf",), "--engine")
+    flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
+    pooled = flags.memory is not None
+    parallel = Parallel(tp=tp)
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
-    policies = _policies(alloc, block, max_len)
-    _check_policies(policies, block, max_len)
+    policies = _policies(alloc, None if pooled else block, max_len)
+    _check_policies(policies, None if pooled else block, max_len)
     chosen = models(model, what_if, "kv")
     start = None if prompt is None else tokens(prompt, "--prompt")
     grown = _grown(seq, start, gen)
@@ -115,16 +140,39 @@ def kv(
     for one, length, sequences in grid(chosen, grown, batches):
         for fmt in kv_formats(kv_format, one):
             positions = encoder_positions(one, encoder_seq, length)
-            bill = cache_bill(one, length, sequences, fmt, positions, library=engine == "hf")
+            bill = cache_bill(one, length, sequences, fmt, positions, library=flags.engine == CONCATENATING)
             if reserved is not None and reserved < length:
                 raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
-            taken = [
+            allocated = [
                 allocate(one, policy, length, sequences, fmt, block_tokens, reserved, start, positions)
                 for policy in policies
             ]
-            points.append(Point(one, length, sequences, fmt, bill, positions, taken))
+            rank_bill = None
+            if tp > 1:
+                rank_bill = cache_bill(
+                    shard_model(one, parallel),
+                    length,
+                    sequences,
+                    fmt,
+                    positions,
+                    flags.engine == CONCATENATING,
+                )
+            by_engine = taken(flags, one, fmt, length, sequences, parallel) if pooled else None
+            points.append(
+                Point(one, length, sequences, fmt, bill, positions, allocated, tp, rank_bill, by_engine)
+            )
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
-    inputs: dict[str, Any] = {"command": "kv", "what_if": what_if.given(), "engine": engine or "serving"}
+    inputs: dict[str, Any] = {
+        "command": "kv",
+        "what_if": what_if.given(),
+        "engine": flags.engine or "serving",
+    }
+    if pooled:
+        inputs |= {
+            "engine_flags": flags.how()._asdict(),
+            "kv_budget_bytes": flags.budget_bytes,
+            "blocks": blocks,
+        }
     if start is not None:
         inputs |= {"prompt": start, "gen": grown[0] - start}
     if policies:
@@ -169,6 +217,7 @@ def _as_json(point: Point) -> dict[str, Any]:
             "batch": point.batch,
             "kv": point.fmt.name,
             "encoder_seq": point.positions or None,
+            "tp": point.ranks,
         },
         "logical_bytes": bill.logical_bytes,
         "bytes_per_token": bill.bytes_per_token,
@@ -188,6 +237,12 @@ def _as_json(point: Point) -> dict[str, Any]:
             for group in bill.groups
         ],
     }
+    if point.rank_bill:
+        out["logical_bytes_per_rank"] = point.rank_bill.logical_bytes
+        out["bytes_per_token_per_rank"] = point.rank_bill.bytes_per_token
+        out["kv_copies"] = point.rank_bill.logical_bytes * point.ranks / (bill.logical_bytes or 1)
+    if point.taken:
+        return out | taken_json(point.taken)
     if point.allocations:
         out["allocated_bytes"] = point.allocations[0].allocated_bytes
         out["block_tokens"] = point.allocations[0].block_tokens
@@ -241,11 +296,22 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     tables = [table]
     if point.allocations:
         tables.append(_allocation_table(point.allocations))
+    if point.taken:
+        tables.append(taken_table(point.taken))
     notes = limit_notes([(point.model, point.seq)]) + inferred_notes(point.model)
     notes.append(
         f"{size(bill.bytes_per_token)} per token and sequence below any window; {_scales(point.fmt)}"
         "GiB = 2^30 bytes, GB = 10^9"
     )
+    if point.rank_bill:
+        share = point.rank_bill.logical_bytes * point.ranks / (bill.logical_bytes or 1)
+        copies = f", every row {share:g} times over all ranks" if share > 1 else ""
+        notes.append(
+            f"each of {point.ranks} ranks: {size_both(point.rank_bill.logical_bytes)}, "
+            f"{size(point.rank_bill.bytes_per_token)} per token{copies}"
+        )
+    if point.taken:
+        notes += taken_notes(point.taken, point.batch)
     records = [
         {"model": point.model.name, "seq": point.seq, "batch": point.batch} | g
         for g in _as_json(point)["groups"]
@@ -258,15 +324,15 @@ def _allocation_table(allocations: list[Allocation], points: list[Point] | None 
     columns = ("allocator", "block", "allocated", "used", "waste, average", "waste, most", "copied")
     table = Table(("model", "tokens", *columns) if points else columns, ("<>" if points else "") + "<>>>>>>")
     owners = [p for p in points or () for _ in p.allocations]
-    for index, taken in enumerate(allocations):
+    for index, one in enumerate(allocations):
         row = (
-            taken.policy,
-            plural(taken.block_tokens, "token") if taken.block_tokens else "-",
-            size(taken.allocated_bytes),
-            f"{100 * taken.utilisation:.2f} %",
-            size(taken.waste_average_bytes),
-            size(taken.waste_max_bytes),
-            size(taken.copied_bytes) if taken.copied_bytes else "-",
+            one.policy,
+            plural(one.block_tokens, "token") if one.block_tokens else "-",
+            size(one.allocated_bytes),
+            f"{100 * one.utilisation:.2f} %",
+            size(one.waste_average_bytes),
+            size(one.waste_max_bytes),
+            size(one.copied_bytes) if one.copied_bytes else "-",
         )
         table.rows.append((owners[index].model.name, count(owners[index].seq), *row) if points else row)
     return without_constant(table, ("block", "copied"))[0]

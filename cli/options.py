@@ -35,6 +35,12 @@ def complete_format(incomplete: str) -> list[str]:
     return _starting(list(formats()), incomplete)
 
 
+def complete_engine(incomplete: str) -> list[str]:
+    from ..hardware.engine import engine_names
+
+    return _starting(list(engine_names()), incomplete)
+
+
 Model = Annotated[
     str | None,
     typer.Option(
@@ -135,7 +141,46 @@ RidgeOption = Annotated[
 
 Engine = Annotated[
     str | None,
+    typer.Option(
+        "--engine",
+        help="As this engine does it: vllm, sglang, tensorrt-llm, llama.cpp, hf ...",
+        autocompletion=complete_engine,
+    ),
+]
+Library = Annotated[
+    str | None,
     typer.Option("--engine", help="hf: as the transformers library does it; default: as serving engines."),
+]
+Block = Annotated[
+    str | None,
+    typer.Option(
+        "--block", "--block-size", help="Tokens in a block (16, or the engine's); see --alloc paged."
+    ),
+]
+BatchedTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--max-num-batched-tokens",
+        "--chunk",
+        help="Tokens of one step: a prefill chunk, what a window keeps besides itself (default 8k).",
+    ),
+]
+MicroBatch = Annotated[str | None, typer.Option("--ubatch", help="llama.cpp's micro-batch (512 tokens).")]
+ContextRanks = Annotated[
+    int, typer.Option("--dcp", help="Ranks that share out each sequence's cache (decode context parallel).")
+]
+WindowShare = Annotated[
+    float, typer.Option("--window-share", help="SGLang's window pool in parts of its full pool.")
+]
+KvBudget = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-budget", "--kv-cache-memory-bytes", help="Size of the pool on a rank, such as 5.38GiB."
+    ),
+]
+Blocks = Annotated[
+    int | None,
+    typer.Option("--num-gpu-blocks", "--num-gpu-blocks-override", help="Blocks of the pool on a rank."),
 ]
 
 CalibrationOption = Annotated[

@@ -10,7 +10,7 @@ from ..costmodel.limits import MAX_TOKENS
 
 _COUNT = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?\s*(?:(k|m)i?)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}
-_UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "b": 1, "": 1}
+_UNITS = {"kib": 1 << 10, "gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "b": 1, "": 1}
 MAX_POINTS = 10_000
 
 

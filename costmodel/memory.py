@@ -1,22 +1,27 @@
 """The memory bill of a rank: what it holds at its fullest, how far a budget reaches, what would make it fit.
 
-Weights, the cache of every sequence, and the widest moment of a step. What an engine's allocator adds on
-top (context, NCCL, graphs, fragments) is not counted but left room for: the budget is a share of the card.
+Weights, the cache of every sequence, and the widest moment of a step. Without an engine, what an allocator
+adds on top (context, NCCL, graphs, fragments) is left room for: the budget is a share of the card. With
+one, the cache is what it takes of its pool, its reserves are terms of the bill, and the budget follows its
+rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import NamedTuple
 
 from .. import InputError
+from ..hardware.engine import EngineMemory
 from ..models.formats import Format, find_format
-from ..models.recipes import find_recipe
+from ..models.recipes import default_recipe, find_recipe
 from ..models.spec import Model
+from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
-from .parallel import Parallel
+from .parallel import Parallel, shard_model
 from .request import Setting
 from .step import Segment, Step, decode
 from .weights import weight_bill
@@ -24,20 +29,64 @@ from .weights import weight_bill
 CHUNK_TOKENS = 8192
 """Tokens of one step of a long prefill: the default of vLLM's --max-num-batched-tokens on large cards."""
 MOST_GPUS = 1024
+SHARE = 0.9
+"""Of a card, what is planned for where no engine says: the default of vLLM's --gpu-memory-utilization."""
 FORMATS = ("fp8-row", "gptq")
 """Recipes that are tried where 16 bit does not fit, by what they leave of it."""
 
 
 class Memory(NamedTuple):
-    """Bytes of the fullest rank."""
+    """Bytes of the fullest rank; what is not known of an allocator is zero.
+
+    `draft`: weights of a draft model; `other`: all that is no cache, where it was measured.
+    """
 
     weights: int
     cache: int
     activations: int
+    draft: int = 0
+    context: int = 0
+    nccl: int = 0
+    graphs: int = 0
+    other: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.activations
+        return sum(self)
+
+    @property
+    def beside_cache(self) -> int:
+        """Everything but the cache."""
+        return self.total - self.cache
+
+
+class Reserve(NamedTuple):
+    """An engine's allocator and the flags it was given."""
+
+    engine: str
+    memory: EngineMemory
+    how: How
+
+    def request(self, model: Model, tokens: int, fmt: Format) -> Reserved:
+        """What one request takes on the rank that holds `model`."""
+        return reserved(self.engine, model, fmt, tokens, 1, self.how)[0]
+
+    def cache_bytes(self, model: Model, tokens: int, batch: int, fmt: Format) -> int:
+        """What `batch` requests take on the rank that holds `model`."""
+        return reserved(self.engine, model, fmt, tokens, batch, self.how)[1]
+
+
+class Given(NamedTuple):
+    """What was measured or is wanted in place of what the model, the sheet and the engine say; bytes of one
+    rank, but `weights`, which are of all ranks together."""
+
+    weights: int | None = None
+    beside_cache: int | None = None
+    context: int | None = None
+    nccl: int | None = None
+    graphs: int | None = None
+    capacity: int | None = None
+    pool: int | None = None
 
 
 def peak_memory(
@@ -48,18 +97,22 @@ def peak_memory(
     encoder: int = 0,
     concat: bool = False,
     shared: int = 0,
+    reserve: Reserve | None = None,
 ) -> Memory:
     """The fullest rank with `batch` sequences of `tokens` tokens, at the fullest moment of the `widest` step:
     the residual stream beside the inputs and outputs of the kernel that has most of them.
 
     `concat`: the cache grows by concatenation, so the last one stands beside the new one (transformers up
     to 4.35, before its caches were allocated once; held to optimum-benchmark's peaks). `shared`: first tokens
-    that all sequences have in common and whose rows are kept once.
+    that all sequences have in common and whose rows are kept once. `reserve`: the engine whose allocator the
+    cache is taken by.
     """
     fullest = Memory(0, 0, 0)
     for plan, kernels, _ in setting.stages(widest):
         weights = weight_bill(plan.model, plan.recipe, batch, plan.run.skew).weight_bytes
-        if concat:
+        if reserve:
+            cache = reserve.cache_bytes(plan.model, tokens, batch, plan.run.kv)
+        elif concat:
             grown = allocate(plan.model, "concat", tokens, batch, plan.run.kv, prompt=1, encoder=encoder)
             cache = grown.allocated_bytes
         else:
@@ -88,17 +141,21 @@ class Load(NamedTuple):
     """What is to be held: `batch` sequences of `tokens` tokens, prompts computed `chunk` tokens at a time (of
     all sequences together).
 
-    `share` of the capacity is the budget; the rows of `shared` first tokens are kept once.
+    `share` of the capacity is the budget (None: the engine's own); the rows of `shared` first tokens are kept
+    once. `reserve` is the engine that allocates, `draft` a model that drafts for this one.
     """
 
     tokens: int
     batch: int
-    share: float
+    share: float | None
     chunk: int = CHUNK_TOKENS
     encoder: int = 0
     concat: bool = False
     encoder_follows: bool = False
     shared: int = 0
+    reserve: Reserve | None = None
+    given: Given = Given()
+    draft: Model | None = None
 
     @property
     def positions(self) -> int:
@@ -113,20 +170,103 @@ class Load(NamedTuple):
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
         steps += [] if self.concat else [Step("prefill", (prompts,))]
         bills = [
-            peak_memory(setting, self.tokens, self.batch, step, self.positions, self.concat, self.shared)
+            peak_memory(
+                *(setting, self.tokens, self.batch, step, self.positions, self.concat, self.shared),
+                reserve=self.reserve,
+            )
             for step in steps
         ]
-        return max(bills, key=lambda bill: bill.total)
+        return self._with_reserves(setting, max(bills, key=lambda bill: bill.total))
 
-    def budget_bytes(self, setting: Setting) -> int:
+    def _with_reserves(self, setting: Setting, bill: Memory) -> Memory:
+        """The bill with a draft model, the engine's reserves, and what was given in place of either."""
+        given, ranks = self.given, setting.parallel.tp
+        if given.weights is not None:
+            bill = bill._replace(weights=-(-given.weights // setting.devices))
+        if self.draft is not None:
+            own = shard_model(self.draft, Parallel(tp=ranks))
+            weights = weight_bill(own, default_recipe(own), self.batch, 0.0).weight_bytes
+            kept = self._kept(own, setting.run.kv)
+            bill = bill._replace(draft=weights, cache=bill.cache + kept)
+        memory = self.reserve.memory if self.reserve else None
+        if memory is not None:
+            nccl = memory.nccl_mib * MIB if setting.devices > 1 else 0
+            bill = bill._replace(context=memory.context_mib * MIB, nccl=nccl, graphs=memory.graphs_mib * MIB)
+        named = {name: getattr(given, name) for name in ("context", "nccl", "graphs")}
+        bill = bill._replace(**{name: value for name, value in named.items() if value is not None})
+        if given.beside_cache is not None:
+            bill = Memory(0, bill.cache, 0, other=given.beside_cache)
+        return bill
+
+    def _kept(self, model: Model, fmt: Format) -> int:
+        if self.reserve:
+            return self.reserve.cache_bytes(model, self.tokens, self.batch, fmt)
+        return cache_bill(model, self.tokens, self.batch, fmt).logical_bytes
+
+    def capacity_bytes(self, setting: Setting) -> int:
         """Raises InputError for a sheet that has no capacity."""
-        capacity = setting.gpu.capacity_bytes
+        capacity = self.given.capacity or setting.gpu.capacity_bytes
         if capacity is None:
-            raise InputError(f"{setting.gpu.name} has no memory capacity on its sheet")
-        return int(capacity * self.share)
+            raise InputError(f"{setting.gpu.name} has no memory capacity on its sheet; --capacity gives one")
+        return capacity
+
+    def share_of(self, setting: Setting) -> float:
+        """The share that was given, or the engine's own."""
+        if self.share is not None:
+            return self.share
+        if self.reserve is None:
+            return SHARE
+        if self.reserve.memory.share_of == "static":
+            return sglang_share(self.capacity_bytes(setting), self.chunk, setting.devices)
+        return self.reserve.memory.share
+
+    def budget_bytes(self, setting: Setting, bill: Memory | None = None) -> int:
+        """What weights, cache and all else together may take, by the engine's rule.
+
+        total: share x capacity. free: all but the cache, and a share of what that leaves (TensorRT-LLM).
+        static: share x capacity for weights and cache, activations beside it (SGLang). free_of_weights: a
+        share of what the weights leave (LMDeploy). A pool's size that is given takes the place of the share;
+        where the share is of what is free, the smaller of the two holds (TensorRT-LLM issue 2773).
+        """
+        capacity, share = self.capacity_bytes(setting), self.share_of(setting)
+        rule = self.reserve.memory.share_of if self.reserve else "total"
+        if rule in ("total", "none") and self.given.pool is None:
+            return ceil(capacity * share)
+        bill = bill or self.memory(setting)
+        beside = bill.beside_cache
+        pools = {
+            "free": int(share * max(0, capacity - beside)),
+            "static": int(share * capacity) - (beside - bill.activations - bill.graphs),
+            "free_of_weights": int(share * max(0, capacity - (bill.weights or beside))),
+        }
+        most = pools.get(rule, 0)
+        if self.given.pool is not None:
+            most = min(most, self.given.pool) if rule == "free" else self.given.pool
+        return beside + max(0, most)
 
     def fits(self, setting: Setting) -> bool:
-        return self.memory(setting).total <= self.budget_bytes(setting)
+        bill = self.memory(setting)
+        return bill.total <= self.budget_bytes(setting, bill)
+
+    def pool(self, setting: Setting, bill: Memory, blocks: int | None = None) -> Pool | None:
+        """What is left for the cache, cut as the engine cuts it; None without one, or without a pool."""
+        if self.reserve is None:
+            return None
+        one = self.reserve.request(shard_model(setting.model, setting.parallel), self.tokens, setting.run.kv)
+        left = max(0, self.budget_bytes(setting, bill) - bill.beside_cache)
+        return pool(self.reserve.engine, one, left, self.tokens, blocks)
+
+    def smallest_share(self, setting: Setting, bill: Memory) -> float | None:
+        """The least share of the engine's rule at which this load fits; None where there is none up to 1."""
+        capacity = self.capacity_bytes(setting)
+        rule = self.reserve.memory.share_of if self.reserve else "total"
+        need, room = {
+            "free": (bill.cache, capacity - bill.beside_cache),
+            "static": (bill.total - bill.activations - bill.graphs, capacity),
+            "free_of_weights": (bill.cache, capacity - (bill.weights or bill.beside_cache)),
+        }.get(rule, (bill.total, capacity))
+        share = need / room if room > 0 else 2.0
+        return share if share <= 1 else None
 
 
 def longest(load: Load, setting: Setting) -> int | None:

@@ -60,7 +60,13 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
 
     Raises InputError where something does not divide.
     """
-    model = plan.model
+    ranks = parallel.ep if parallel.tp == 1 else 1
+    run = replace(plan.run, expert_ranks=ranks)
+    return replace(plan, model=shard_model(plan.model, parallel, stage), run=run)
+
+
+def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
+    """What one rank of pipeline `stage` holds, as a smaller model (see `shard`)."""
     blocks = [block for layer in model.layers for block in layer.blocks]
     if parallel.pp > 1 and any(getattr(block, "shared_from", None) is not None for block in blocks):
         raise InputError(
@@ -70,7 +76,7 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
     encoder = model.encoder
     if encoder is not None:
         encoder = replace(encoder, layers=tuple(_shard_layer(layer, parallel) for layer in encoder.layers))
-    small = replace(
+    return replace(
         model,
         layers=layers,
         vocab=ceil_div(model.vocab, parallel.tp),
@@ -78,8 +84,6 @@ def shard(plan: Plan, parallel: Parallel, stage: int = 0) -> Plan:
         input_end=model.input_end and stage == 0,
         output_end=model.output_end and stage == parallel.pp - 1,
     )
-    ranks = parallel.ep if parallel.tp == 1 else 1
-    return replace(plan, model=small, run=replace(plan.run, expert_ranks=ranks))
 
 
 def stage_layers(model: Model, parallel: Parallel, stage: int) -> tuple[Layer, ...]:

@@ -16,7 +16,7 @@ from ..sheets import Section, nearest, read_yaml
 
 FOLDER = Path(__file__).parent / "engines"
 KERNELS = ("calibrated", "own")
-SHARES_OF = ("total", "free", "none")
+SHARES_OF = ("total", "free", "static", "free_of_weights", "none")
 
 
 class Machine(NamedTuple):
@@ -64,9 +64,11 @@ class EngineTimes:
     def __post_init__(self) -> None:
         if self.kernels not in KERNELS:
             raise InputError(f"kernels is {' or '.join(KERNELS)}, not '{self.kernels}'")
-        for name in ("error", "gpu_error", "gap", "prefill_gap", "link_gap", "mixing"):
+        for name in ("error", "gpu_error", "gap", "prefill_gap", "mixing"):
             if not 0 <= getattr(self, name) <= 10:
                 raise InputError(f"{name} must be between 0 and 10, not {getattr(self, name):g}")
+        if not 0 <= self.link_gap <= 1000:
+            raise InputError(f"link_gap must be between 0 and 1000, not {self.link_gap:g}")
         for name in ("read_share_16", "read_share_8", "read_share_4", "compute_share"):
             if not 0.001 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} must be between 0.001 and 1, not {getattr(self, name):g}")

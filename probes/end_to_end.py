@@ -60,18 +60,10 @@ GPUS = {
 }
 """Spellings of published tables; `Argonne`: their A100 is taken as the 40 GB SXM part (PROVENANCE.md)."""
 ENGINES = {
-    "vllm-2023": "vllm-2023",
-    "sglang": "sglang",
     "trtllm": "tensorrt-llm",
     "tensorrt-llm": "tensorrt-llm-0",
     "deepspeed": "deepspeed-gaudi",
     "ollama": "llama.cpp",
-    "llama.cpp": "llama.cpp",
-    "gpt-fast": "gpt-fast",
-    "exllamav2": "exllamav2",
-    "mlc-llm": "mlc-llm",
-    "lmdeploy": "lmdeploy",
-    "hf": "hf",
     "transformers": "hf",
     "hf-transformers": "hf",
 }
@@ -89,7 +81,10 @@ FORMATS = {
 
 
 class Row(NamedTuple):
-    """One measured request: `setting` without a clock, and `terms`, the steps whose sum it is."""
+    """One measured request: `setting` without a clock, and `terms`, the steps whose sum it is.
+
+    `clean`, `defined`: what the file says of it (no known fault; model, GPU and lengths all known).
+    """
 
     line: int
     source: str
@@ -101,6 +96,7 @@ class Row(NamedTuple):
     terms: tuple[Term, ...]
     measured_s: float
     clean: bool
+    defined: bool
 
     @property
     def gpu(self) -> str:
@@ -183,9 +179,19 @@ class _Reader:
         terms, measured = _terms(cells, batch, value)
         profile = _profile(cells)
         clean = cells.get("clean", "True") != "False"
-        source = cells.get("source", "")
-        scope, metric = cells["scope"], cells["metric"]
-        return Row(line, source, cells["engine"], profile, scope, metric, setting, terms, measured, clean)
+        return Row(
+            line,
+            cells.get("source", ""),
+            cells["engine"],
+            profile,
+            cells["scope"],
+            cells["metric"],
+            setting,
+            terms,
+            measured,
+            clean,
+            cells.get("roofline_defined", "True") != "False",
+        )
 
     def _found(self, known: dict[str, Any], name: str, find: Callable[[str], Any]) -> Any:
         if name not in known:
@@ -275,11 +281,15 @@ def _kv(cells: dict[str, str], model: Model) -> Any:
 
 
 def _profile(cells: dict[str, str]) -> str:
-    """The engine's profile of that time: vLLM of 2023 was eager, of 2024 replayed graphs on a slower host."""
-    engine = cells["engine"].lower()
+    """The engine's profile of that time and way of running (`hardware/engines/`)."""
+    engine, source = cells["engine"].lower(), cells.get("source", "")
+    if engine == "llama.cpp":
+        if cells.get("parallel") == "row_split":
+            return "llama.cpp-2023"
+        return "llama.cpp-2024" if source.startswith("argonne") else engine
     if cells["engine"] == "vLLM":
-        return "vllm-2023" if cells.get("source", "").startswith("mlc-ai") else "vllm-2024"
-    return "vllm" if engine == "vllm" else ENGINES.get(engine, engine)
+        return "vllm-2023-11" if source.startswith("mlc-ai") else "vllm-2024"
+    return ENGINES.get(engine, engine)
 
 
 def _terms(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term, ...], float]:
@@ -327,7 +337,7 @@ class Parts(NamedTuple):
     @property
     def floor_s(self) -> float:
         return sum(
-            term.times * term.share(len(stages)) * sum(part.floor_s for part in stages)
+            term.times * term.share(len(stages)) * sum(float(part.floor_s) for part in stages)
             for term, stages in self.terms
             if not term.mixed
         )
@@ -337,7 +347,7 @@ class Parts(NamedTuple):
         gpu, total = self.row.gpu, 0.0
         for term, stages in self.terms:
             weight = term.times * term.share(len(stages)) * (times.mixing if term.mixed else 1.0)
-            total += weight * sum(engine_s(part, times, gpu) for part in stages)
+            total += weight * sum(float(engine_s(part, times, gpu)) for part in stages)
         return total
 
 

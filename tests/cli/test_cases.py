@@ -1,7 +1,7 @@
 """Questions users got wrong answers to elsewhere, asked of the command line.
 
 Figures and their arithmetic: ../shared/cases/cases.csv (id, answer, tolerance). Cases about engines'
-own accounting, budgets, training and benchmarking belong to later commands and are not here.
+own accounting, ranks, budgets and rates: test_cases_engines.py.
 """
 
 from __future__ import annotations
@@ -99,6 +99,11 @@ def vllm_draft(ask: Ask) -> Any:
     return sum(kv(ask, sheet(layers, attention(2, 128)), 1) for layers in (36, 28))
 
 
+STORIES = (
+    "name: stories\nsource: llama2.c\nhidden: 288\nvocab: 32000\ntied: true\nlayers: 6\n"
+    "layer: {attention: {heads: 6, kv_heads: 6, head_dim: 48}, dense: {width: 768}}\n"
+)
+"""A model whose table is its head, as llama2.c trains it."""
 CASES: dict[str, tuple[float, float, Callable[[Ask], Any]]] = {
     "CASE-001": (
         73728,
@@ -163,6 +168,11 @@ CASES: dict[str, tuple[float, float, Callable[[Ask], Any]]] = {
     ),
     "CASE-067": (65536, 0, vllm_draft),
     "CASE-071": (141107412992, 0, lambda a: weights(a, "llama-3.1-70b", "weight_bytes")),
+    "CASE-073": (
+        15191712,
+        0,
+        lambda a: a("weights", "--model", "-", stdin=STORIES)["parameters"],
+    ),
     "CASE-075": (46702792704, 0, lambda a: weights(a, "mixtral-8x7b", "parameters")),
     "CASE-076": (6738415616, 0, lambda a: weights(a, "llama-2-7b", "parameters")),
     "CASE-080": (12582912, 0, lambda a: attention_flops(a, 12, 64, 64)),
@@ -206,17 +216,16 @@ def test_case(case: str, ask: Ask) -> None:
 
 
 NOT_HERE = {
-    "CASE-016": "what llama.cpp allocates: an engine's padding and micro-batch",
-    "CASE-018": "what llama.cpp allocates",
-    "CASE-039": "one engine's log line",
-    "CASE-041": "vLLM's hybrid pool",
-    "CASE-042": "vLLM's group padding",
-    "CASE-044": "an engine's aligned pages",
-    "CASE-047": "maximum concurrency of an engine's pool",
-    "CASE-073": "a state dict's double count of a tied tensor",
+    "CASE-016": "answered in test_cases_engines.py",
+    "CASE-018": "answered in test_cases_engines.py",
+    "CASE-039": "two figures of one log line, multiplied: no model is named",
+    "CASE-041": "answered in test_cases_engines.py",
+    "CASE-042": "answered in test_cases_engines.py",
+    "CASE-044": "one figure of one log line, inverted: no model is named",
+    "CASE-047": "answered in test_cases_engines.py",
     "CASE-078": "parameters from a file size and bits per weight: division of two given figures",
 }
-"""kv-*, weights and format cases that need more than these commands."""
+"""kv-*, weights and format cases that these commands alone do not answer."""
 
 
 def test_every_case_of_these_themes_is_answered_or_explained(shared: Any) -> None:

@@ -48,7 +48,7 @@ LLAMA = ("--model", "llama-7b")
         ),
         (("kv", "--model", "gpt2", "--seq", "1", "--kv", "q4_k"), "are not whole blocks of 256"),
         (("kv", *LLAMA, "--seq", "1", "--window", "0"), "--window '0' must be between 1 and"),
-        (("kv", "--model", "meta-llama/Llama-2-7b", "--seq", "1"), "is hf:meta-llama/Llama-2-7b"),
+        (("kv", "--model", "meta-llama/Llama-99-7b", "--seq", "1"), "is hf:meta-llama/Llama-99-7b"),
         (("weights", *LLAMA, "--weights", "foo"), "`infercost weights --formats` lists them"),
         (("weights", "--params", "7e9", "--bits", "4", "--layers", "3"), "--layers needs a model"),
         (("roofline", "--batch", "8"), "--batch without --model"),

@@ -152,7 +152,11 @@ def test_require_is_an_exit(run: Callable[..., Any]) -> None:
     [
         (("--seq", "1k", "--share", "0"), "--share"),
         (("--seq", "1k", "--tp", "64"), "does not divide"),
-        (("--seq", "1k", "--engine", "vllm"), "--engine"),
+        (("--seq", "1k", "--engine", "vlm"), "did you mean vllm"),
+        (("--seq", "1k", "--engine", "gpt-fast"), "--engine"),
+        (("--seq", "1k", "--kv-budget", "1GiB"), "--engine"),
+        (("--seq", "1k", "--engine", "vllm", "--dcp", "0"), "--dcp"),
+        (("--seq", "1k", "--capacity", "much"), "--capacity"),
         ((), "needs --seq"),
     ],
 )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ class Stage(NamedTuple):
     on: Test
     machine: str = ""
     loose: float = 0.1
-    priors: dict[str, float] = {}
+    priors: Mapping[str, float] = MappingProxyType({})
 
 
 class Fit(NamedTuple):
@@ -51,6 +52,10 @@ class Fit(NamedTuple):
 
 def metric(*names: str) -> Test:
     return lambda parts: parts.row.metric in names
+
+
+def nvidia(parts: Parts) -> bool:
+    return parts.row.setting.gpu.vendor == "NVIDIA"
 
 
 def single(parts: Parts) -> bool:
@@ -70,30 +75,67 @@ SHARES = dict.fromkeys(("read_share_16", "read_share_8", "read_share_4"), 1.0)
 LOOSE_SHARES = dict.fromkeys(SHARES, 0.1)
 """How firmly the share of the bandwidth is held to where it starts, 0.93, what copies reach: one model alone
 cannot tell it from the time per layer."""
+LLAMA = replace(
+    OWN,
+    load_bytes_per_clock=8,
+    attend_bytes_per_clock=15,
+    layer_us=90,
+    hop_us=190,
+    compute_share=0.4,
+    prefill_layer_us=100,
+)
+SERVED = replace(
+    NOTHING,
+    gap=0.6,
+    prefill_gap=0.65,
+    link_gap=0.06,
+    layer_us=60,
+    rank_layer_us=40,
+    sequence_us=90,
+    prefill_layer_us=85,
+)
+TENSORRT = replace(
+    SERVED, gap=0.45, link_gap=0.063, layer_us=50, rank_layer_us=20, sequence_us=25, prefill_layer_us=80
+)
+READ = "read_share_16 read_share_8 read_share_4"
+LOADS = f"{READ} load_bytes_per_clock attend_bytes_per_clock layer_us hop_us"
+HOST = "gap layer_us rank_layer_us sequence_us"
+GAP = {"gap": 0.2}
+ARGONNE = "LLM-Inference-Bench (Argonne 2024)"
 FITS = (
     Fit(
         "llama.cpp",
-        "XiongjieDai 2024-05, llama.cpp-benches on a DGX Spark, llm-perf-bench 2023-11",
-        replace(OWN, load_bytes_per_clock=8, attend_bytes_per_clock=15, layer_us=90, hop_us=190, rank_layer_us=100,
-                compute_share=0.4, prefill_layer_us=100),
+        "XiongjieDai 2024-05, llama.cpp-benches on a DGX Spark, llm-perf-bench 2023-11, ollama-benchmark",
+        LLAMA,
         (
-            Stage("read_share_16 read_share_8 read_share_4 load_bytes_per_clock attend_bytes_per_clock layer_us "
-                  "hop_us rank_layer_us", lambda p: single(p) and p.row.metric == "decode_tok_s", "decode",
-                  priors=SHARES),
+            Stage(LOADS, lambda p: nvidia(p) and decoding(p), "decode", loose=0.3, priors=SHARES),
+            Stage("", lambda p: not nvidia(p) and decoding(p), "decode", loose=0.01),
             Stage("compute_share prefill_layer_us", reading, "prefill"),
         ),
+    ),
+    Fit(
+        "llama.cpp-2023",
+        "llm-perf-bench 2023-11, rows of every matrix over the cards",
+        replace(LLAMA, link_gap=1, rank_layer_us=100),
+        (Stage("layer_us rank_layer_us link_gap", decoding, priors=SHARES),),
+    ),
+    Fit(
+        "llama.cpp-2024",
+        ARGONNE,
+        replace(LLAMA, layer_us=500),
+        (Stage("layer_us hop_us load_bytes_per_clock", decoding, "decode"),),
     ),
     Fit(
         "gpt-fast",
         "pytorch-labs/gpt-fast README, A100-80GB at 330 W",
         replace(OWN, layer_us=50, link_gap=2, read_share_8=0.75, read_share_4=0.6, read_share_16=0.85),
-        (Stage("read_share_16 read_share_8 read_share_4 layer_us link_gap", decoding, priors=LOOSE_SHARES),),
+        (Stage(f"{READ} layer_us link_gap", decoding, priors=LOOSE_SHARES),),
     ),
     Fit(
         "exllamav2",
         "exllamav2 README and llm-perf-bench 2023-11",
-        replace(OWN, layer_us=35, hop_us=70),
-        (Stage("read_share_4 layer_us hop_us", decoding, "decode", priors=SHARES),),
+        replace(OWN, layer_us=35, hop_us=100),
+        (Stage("read_share_4 layer_us hop_us", decoding, "decode", priors={**SHARES, "hop_us": 0.03}),),
     ),
     Fit(
         "mlc-llm",
@@ -103,7 +145,7 @@ FITS = (
     ),
     Fit(
         "vllm-2023",
-        "splitwise-sim (vLLM of 2023, eager) and llm-perf-bench 2023-11",
+        "splitwise-sim (vLLM of 2023, eager)",
         replace(NOTHING, launch_us=38, sequence_us=300, overlapped=True, prefill_layer_us=100),
         (
             Stage("launch_us sequence_us", decoding, "host", loose=0.03),
@@ -111,49 +153,32 @@ FITS = (
         ),
     ),
     Fit(
-        "vllm-2024",
-        "LLM-Inference-Bench (Argonne 2024)",
-        replace(NOTHING, gap=0.6, prefill_gap=0.65, link_gap=0.06, layer_us=60, rank_layer_us=40, sequence_us=90,
-                prefill_layer_us=85),
-        (Stage("gap layer_us rank_layer_us sequence_us", decoding, "decode", priors={"gap": 0.2}),),
+        "vllm-2023-11",
+        "llm-perf-bench 2023-11 (AWQ and 16 bit)",
+        replace(NOTHING, launch_us=38, overlapped=True, prefill_layer_us=100),
+        (Stage("launch_us", decoding, "decode"),),
     ),
-    Fit(
-        "deepspeed-mii",
-        "LLM-Inference-Bench (Argonne 2024)",
-        replace(NOTHING, gap=0.6, prefill_gap=0.65, link_gap=0.06, layer_us=200, rank_layer_us=40, sequence_us=90,
-                prefill_layer_us=85),
-        (Stage("gap layer_us rank_layer_us sequence_us", decoding, priors={"gap": 0.2}),),
-    ),
-    Fit(
-        "deepspeed-gaudi",
-        "LLM-Inference-Bench (Argonne 2024)",
-        replace(NOTHING, gap=0.6, prefill_gap=0.65, link_gap=0.06, layer_us=50, rank_layer_us=40, sequence_us=30,
-                prefill_layer_us=85),
-        (Stage("gap layer_us rank_layer_us sequence_us", decoding, priors={"gap": 0.2}),),
-    ),
+    Fit("vllm-2024", ARGONNE, SERVED, (Stage(HOST, decoding, "decode", priors=GAP),)),
+    Fit("deepspeed-mii", ARGONNE, replace(SERVED, layer_us=200), (Stage(HOST, decoding, priors=GAP),)),
+    Fit("deepspeed-gaudi", ARGONNE, SERVED, (Stage(HOST, decoding, priors=GAP),)),
     Fit(
         "tensorrt-llm-0",
         "NVIDIA's documentation v0.5 to v0.9, LLM-Inference-Bench (Argonne 2024)",
-        replace(NOTHING, gap=0.45, prefill_gap=0.65, link_gap=0.063, layer_us=50, rank_layer_us=20, sequence_us=25,
-                prefill_layer_us=80),
+        TENSORRT,
         (
             Stage("prefill_gap link_gap prefill_layer_us", lambda p: single(p) and reading(p), "prefill"),
-            Stage("gap layer_us rank_layer_us sequence_us", decoding, "decode"),
+            Stage(HOST, decoding, "decode"),
         ),
     ),
-)  # fmt: skip
+)
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
 SERVER = Fit(
     "servers",
     "aiconfigurator's silicon sample (closed loops of 2025 and 2026), pooled over three engines",
     replace(NOTHING, gap=0.35, prefill_gap=0.65, link_gap=0.35, layer_us=52, mixing=0.8, prefill_layer_us=80),
-    (
-        Stage(
-            "gap mixing layer_us link_gap", metric("tpot_ms"), "decode", loose=0.3, priors={"link_gap": 0.2}
-        ),
-    ),
+    (Stage("gap mixing layer_us", lambda p: p.row.defined, "decode", loose=0.3),),
 )
-LIMITS = {"hop_us": 1e5}
+HIGHEST = {"share": 1.0, "link_gap": 100.0, "gap": 3.0, "mixing": 3.0}
 
 
 def main() -> None:
@@ -170,12 +195,18 @@ def main() -> None:
         for name in SERVERS if fit is SERVER else (fit.name,):
             mine = [i for i, p in enumerate(own) if p.row.profile == name]
             used = [i for i in mine if any(stage.on(own[i]) for stage in fit.stages)]
-            machines = tuple(m._replace(gpu=m.gpu.partition("|")[2]) for m in times.machines
-                             if m.gpu.startswith(f"{name}|"))  # fmt: skip
+            machines = tuple(
+                machine._replace(gpu=machine.gpu.partition("|")[2])
+                for machine in times.machines
+                if machine.gpu.startswith(f"{name}|")
+            )
             stated = replace(
-                times, source=SOURCE + fit.sources, machines=machines,
-                error=round(mean_abs(lomo[used]), 3), gpu_error=round(mean_abs(logo[used]), 3),
-            )  # fmt: skip
+                times,
+                source=SOURCE + fit.sources,
+                machines=machines,
+                error=round(mean_abs(lomo[used]), 3),
+                gpu_error=round(mean_abs(logo[used]), 3),
+            )
             write_profile(name, stated)
             tables += [Line(own[i], name, whole[i], lomo[i], logo[i]) for i in mine]
         print(
@@ -236,11 +267,10 @@ def solve(stage: Stage, start: EngineTimes, used: list[Parts]) -> EngineTimes:
         held = times(point)
         fits = np.log(np.array([p.seconds(of_row(held, p)) for p in used]) / measured)
         ratios = point / first
-        weights = [10 * stage.priors.get(name, 0) / 10 for name in names] + [stage.loose] * len(seen)
+        weights = [stage.priors.get(name, 0.0) for name in names] + [stage.loose] * len(seen)
         return np.concatenate([fits, root * np.array(weights) * np.log(ratios)])
 
-    high = [1.0 if "share" in name else 3.0 if name in ("gap", "prefill_gap", "mixing") else
-            10.0 if name == "link_gap" else 9e3 for name in names]  # fmt: skip
+    high = [next((most for word, most in HIGHEST.items() if word in name), 9e3) for name in names]
     low = [0.05 if "share" in name else 1e-3 for name in names]
     bounds = (low + [0.2] * len(seen), high + [5.0] * len(seen))
     found = least_squares(
@@ -298,13 +328,7 @@ def write_profile(name: str, times: EngineTimes) -> None:
     for field, default in vars(NOTHING).items():
         value = getattr(times, field)
         if field not in ("source", "error", "gpu_error", "machines") and value != default:
-            shown = (
-                str(value).lower()
-                if isinstance(value, bool)
-                else f"{value:.4g}"
-                if not isinstance(value, str)
-                else value
-            )
+            shown = f"{value:.4g}" if isinstance(value, float) else str(value).lower()
             lines.append(f"  {field}: {shown}")
     if times.machines:
         lines.append("  machines:")
@@ -358,8 +382,10 @@ def write_tables(lines: list[Line]) -> None:
         some = [line for line in lines if test(line.parts)]
         out.append(f"| {title} | {figures(some)} |")
         if title == "single-stream decode":
-            nvidia = [line for line in some if line.parts.row.setting.gpu.vendor == "NVIDIA"]
-            out.append(f"| {title}, NVIDIA | {figures(nvidia)} |")
+            out.append(f"| {title}, NVIDIA | {figures([line for line in some if nvidia(line.parts)])} |")
+        if title == "closed loop, TPOT":
+            known = [line for line in some if line.parts.row.defined]
+            out.append(f"| {title}, of models the source itself describes | {figures(known)} |")
     each = ["| profile | requests " + head[0], "|---|---" + head[1]]
     for profile in sorted({line.profile for line in lines}):
         for title, test in TASKS:
@@ -369,12 +395,9 @@ def write_tables(lines: list[Line]) -> None:
     page = ROOT / "docs" / "times.md"
     text = page.read_text(encoding="utf-8")
     for name, rows_ in (("end-to-end", out), ("engines", each)):
-        text = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda m, r=rows_: m[1] + "\n".join(r) + "\n" + m[2],
-            text,
-            flags=re.DOTALL,
-        )
+        table = "\n".join(rows_)
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text = marked.sub(lambda m, made=table: f"{m[1]}{made}\n{m[2]}", text)
     page.write_text(text, encoding="utf-8")
     print("\n".join([*out, "", *each]))
 

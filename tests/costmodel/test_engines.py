@@ -1,0 +1,116 @@
+"""What engines allocate: laws, and figures worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infercost import InputError
+from infercost.costmodel.engines import (
+    ALLOCATORS,
+    POOLED,
+    How,
+    llama_cpp_cells,
+    pool,
+    reserved,
+    sglang_request,
+    sglang_share,
+    vllm_pool,
+    vllm_request,
+)
+from infercost.costmodel.kv import cache_bill
+from infercost.models.catalogue import load_model
+from infercost.models.formats import find_format
+
+BF16 = find_format("bf16")
+MODELS = ("llama-3-8b", "gemma-3-27b", "gpt-oss-20b", "deepseek-v3", "jamba-v0.1", "mistral-7b-v0.1")
+
+
+@pytest.mark.parametrize("engine", [name for name in ALLOCATORS if name != "sglang"])
+@pytest.mark.parametrize("name", MODELS)
+@given(tokens=st.integers(1, 200_000), batch=st.integers(1, 64))
+def test_no_less_than_is_kept(engine: str, name: str, tokens: int, batch: int) -> None:
+    """An allocator takes at least what the sequences keep, and more for more of them.
+
+    SGLang is left out: its window pool is smaller than its tokens' windows where those are long.
+    """
+    model = load_model(name)
+    kept = cache_bill(model, tokens, batch, BF16).logical_bytes
+    one, everything = reserved(engine, model, BF16, tokens, batch, How())
+    assert everything >= kept
+    assert everything >= reserved(engine, model, BF16, tokens, max(1, batch // 2), How())[1]
+    assert sum(group.pieces * group.bytes for group in one.groups) >= one.request_bytes - 1
+
+
+@given(tokens=st.integers(1, 1 << 20), block=st.sampled_from([8, 16, 32, 64, 128]))
+def test_whole_blocks_of_full_attention(tokens: int, block: int) -> None:
+    model = load_model("llama-3-8b")
+    one = vllm_request(model, BF16, tokens, How(block_tokens=block))
+    assert one.units == -(-tokens // block)
+    assert one.unit_bytes == block * 131072
+
+
+def test_a_window_keeps_what_a_step_may_add() -> None:
+    """Mistral 7B v0.1, all 32 layers of window 4,096: blocks of a request of 32k with 8,192 in flight."""
+    one = vllm_request(load_model("mistral-7b-v0.1"), BF16, 32768, How())
+    assert one.units == -(-(4095 + 8192) // 16) + 1
+    short = vllm_request(load_model("mistral-7b-v0.1"), BF16, 1000, How())
+    assert short.units == -(-1000 // 16) + 1
+
+
+def test_blocks_beside_a_state_are_as_long_as_the_state() -> None:
+    """Qwen3-Next: a linear layer's state of 2,146,304 bytes in pages of 2,048 bytes a token (2 heads of 256,
+    K and V): 1,048 tokens, in sixteens 1,056."""
+    one = vllm_request(load_model("qwen3-next-80b-a3b"), BF16, 32768, How())
+    assert -(-2146304 // 2048) == 1048
+    assert one.block_tokens == 1056
+    assert one.unit_bytes == 12 * 1056 * 2048
+    assert one.units == 3 + 32
+
+
+def test_context_ranks_share_out_the_tokens() -> None:
+    model = load_model("deepseek-v3")
+    whole, shared = (vllm_request(model, BF16, 65536, How(ranks_of_context=n)) for n in (1, 8))
+    assert shared.units * 8 == whole.units
+
+
+def test_logged_tokens_are_concurrency_times_length() -> None:
+    one = vllm_request(load_model("gpt-oss-120b"), BF16, 131072, How())
+    held = vllm_pool(one, 6 << 30, 131072)
+    assert held.tokens == int(held.blocks / one.units * 131072)
+    assert held.bytes <= 6 << 30 < held.bytes + one.unit_bytes
+
+
+@pytest.mark.parametrize("engine", POOLED)
+def test_a_pool_holds_more_of_shorter_requests(engine: str) -> None:
+    model = load_model("gpt-oss-20b")
+    found = [
+        pool(engine, reserved(engine, model, BF16, tokens, 1, How())[0], 8 << 30, tokens)
+        for tokens in (32768, 16384)
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1].concurrency > found[0].concurrency > 0
+
+
+def test_llama_cpp_takes_the_context_of_all_slots() -> None:
+    """Llama 3 8B at 4 slots of 4,100 tokens: 16,400 cells, padded to 16,640."""
+    cells = llama_cpp_cells(load_model("llama-3-8b"), BF16, 4100, 4, How())
+    assert cells.request_bytes == 16640 * 131072
+    assert pool("llama.cpp", cells, 1 << 40, 4100) is None
+
+
+def test_sglang_refuses_a_window_pool_shorter_than_the_window() -> None:
+    with pytest.raises(InputError, match="window pool"):
+        sglang_request(load_model("gemma-3-27b"), BF16, 1100, How(block_tokens=1))
+
+
+def test_sglang_keeps_ten_gib_on_large_cards() -> None:
+    assert sglang_share(80 << 30, 8192, 1) * 80 == pytest.approx(80 - (512 + 1.5 * 8192 + 128 + 320) / 1024)
+    assert sglang_share(80 << 30, 2048, 1) * 80 == pytest.approx(70)
+
+
+def test_unknown_allocators_are_named() -> None:
+    with pytest.raises(InputError, match="gpt-fast"):
+        reserved("gpt-fast", load_model("llama-3-8b"), BF16, 16, 1, How())
