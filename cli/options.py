@@ -193,6 +193,24 @@ CalibrationOption = Annotated[
 
 Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
 Pp = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
+Cp = Annotated[int, typer.Option("--cp", help="Context-parallel groups: each has a part of every sequence.")]
+OffloadLayers = Annotated[
+    int,
+    typer.Option("--offload-layers", help="Layers of each stage whose weights stay in the host's memory."),
+]
+OffloadCache = Annotated[bool, typer.Option("--offload-kv", help="The cache stays in the host's memory.")]
+HostLink = Annotated[
+    float, typer.Option("--host-link", help="GB/s one way between host and device (PCIe 4 x16: 32).")
+]
+Times = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Expected times as this engine's requests took: vllm, sglang, tensorrt-llm, llama.cpp ... "
+        "(default: kernels back to back, no host).",
+        autocompletion=complete_engine,
+    ),
+]
 Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")]
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]

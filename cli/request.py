@@ -9,6 +9,7 @@ import typer
 from .. import InputError
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, peak_memory
+from ..costmodel.offload import Offload
 from ..costmodel.parallel import Parallel
 from ..costmodel.request import (
     Cost,
@@ -22,6 +23,7 @@ from ..costmodel.request import (
 )
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
+from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
@@ -53,11 +55,14 @@ CONVENTIONS = {
     "ttft_s": "the prefill of what is not cached; the first token comes out of it",
     "tpot_s": "mean of the G - 1 decode steps, the i-th at a context of prompt + i tokens",
     "e2e_s": "the prefill and every decode step, kernels and collectives one after the other; the host's "
-    "time between launches, queueing and tokenising are not in it",
+    "time between launches is in the expected times with --engine; queueing and tokenising are not in it",
     "bound": "max(matmul FLOPs / peak, compulsory bytes / bandwidth) of each step",
     "floor": "sum over kernels of max(matmul / peak, vector / fp32 peak, bytes / bandwidth), and collectives "
     "at the rate of their link",
-    "expected": "the kernel-time model with the GPU's calibration; null with --calibration none",
+    "expected": "the kernel-time model with the GPU's calibration, with --engine as that engine's measured "
+    "requests took (hardware/engines/); null with --calibration none",
+    "kv_transfer_s": "with --prefill-gpu: the prompt's cache over --transfer, between prefill and decode",
+    "offload": "weights and cache in the host's memory cross --host-link in every step, beside the kernels",
     "mfu": "matrix FLOPs over what the devices could do in the expected time (else in the floor)",
     "mbu": "weights read and cache touched, over what the devices could move in that time",
     "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of the "
@@ -68,6 +73,19 @@ CONVENTIONS = {
     "output the decode",
     "tp, pp, ep": "a request passes the pipeline stages in turn; ep without tp: --batch is of each rank",
 }
+
+
+class Prefiller(NamedTuple):
+    """Devices that prefill for others: their setting, and the rate at which a rank sends its cache on."""
+
+    setting: Setting
+    link_bytes_per_s: float
+
+    def transfer_s(self, asked: Request) -> float:
+        """The prompt's cache, each sending rank its share; copies of heads are sent once."""
+        setting = self.setting
+        bill = cache_bill(setting.model, asked.prompt, asked.batch, setting.run.kv, asked.encoder)
+        return bill.logical_bytes / (self.link_bytes_per_s * setting.devices)
 
 
 class Answer(NamedTuple):
@@ -82,10 +100,15 @@ class Answer(NamedTuple):
     usd: Dollars | None
     blocks: list[Block]
     no_cache: Cost | None
+    prefiller: Prefiller | None = None
 
     @property
     def whole(self) -> Cost:
-        return summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
+        """Prefill, transfer and decode."""
+        cost = summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
+        over = self.prefiller.transfer_s(self.request) if self.prefiller else 0.0
+        expected = None if cost.expected is None else cost.expected + over
+        return cost._replace(bound=cost.bound + over, floor=cost.floor + over, expected=expected)
 
     @property
     def tpot(self) -> dict[str, float | None]:
@@ -118,6 +141,28 @@ def request(
     tp: o.Tp = 1,
     pp: o.Pp = 1,
     ep: o.Ep = 1,
+    cp: o.Cp = 1,
+    engine: o.Times = None,
+    offload_layers: o.OffloadLayers = 0,
+    offload_kv: o.OffloadCache = False,
+    host_link: o.HostLink = 32.0,
+    prefill_gpu: Annotated[
+        str | None,
+        typer.Option("--prefill-gpu", help="Prefill on GPUs of its own (disaggregated): which."),
+    ] = None,
+    prefill_tp: Annotated[
+        int | None, typer.Option("--prefill-tp", help="Ranks of the prefill (default: --tp).")
+    ] = None,
+    transfer: Annotated[
+        float, typer.Option("--transfer", help="GB/s between prefill and decode GPUs, a rank (400 Gb/s: 50).")
+    ] = 50.0,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured",
+            help="A run beside it: JSON of vllm bench or genai-perf, JSON or CSV of llama-bench.",
+        ),
+    ] = None,
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     attention: o.AttentionKernel = "flash",
@@ -149,11 +194,19 @@ def request(
     infercost request --model llama-3-70b --gpu h100 --tp 4 --prompt 8k --cached 6k --batch 16
     infercost request --model llama-7b --prompt 2048 --gen 256 --no-cache
     infercost request --model deepseek-v3 --gpu h200 --tp 8 --prompt 1k,4k,16k --csv
+    infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --weights q4_k_m --prompt 512
+    infercost request --model llama-3-70b --gpu h20 --tp 4 --prefill-gpu h100 --prompt 8k
+    infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --measured llama-bench.json
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     choice(phase, ("both", "prefill", "decode"), "--phase")
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    ran = _ran(measured)
+    if prompt is None and ran is not None:
+        prompt = str(max((one.prompt for one in ran.seen), default=1) or 1)
+        gen = str(max((one.gen for one in ran.seen), default=2) or 2)
+        batch = str(max((one.batch for one in ran.seen), default=1))
     if prompt is None:
         raise InputError("request needs --prompt: how many tokens, such as --prompt 2k")
     if phase == "decode" and (cached is not None or no_cache):
@@ -162,7 +215,16 @@ def request(
         )
     if price is not None and not 0 <= price <= 1e4:
         raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
-    parallel = Parallel(tp, ep, pp)
+    parallel = Parallel(tp, ep, pp, cp)
+    profile = None if engine is None else load_engine(engine)
+    left = Offload(offload_layers, offload_kv, host_link * 1e9) if offload_layers or offload_kv else None
+    if not 1e-3 <= transfer <= 1e5:
+        raise InputError(f"--transfer is GB/s between 0.001 and 100,000, not {transfer:g}")
+    apart = None if prefill_gpu is None else load_gpu(prefill_gpu)
+    if apart is None and prefill_tp is not None:
+        raise InputError("--prefill-tp is of a prefill on GPUs of its own: give --prefill-gpu")
+    if apart is not None and (pp > 1 or ep > 1 or cp > 1 or phase != "both"):
+        raise InputError("--prefill-gpu goes with --tp alone, and with both phases")
     chosen = models(model, what_if, "request")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if weights is None else words(weights, "--weights")
@@ -188,9 +250,16 @@ def request(
             full_attention=full_attention,
             skew=skew,
         )
-        setting = Setting(one, run, device, parallel, clock_of(calibration, device)).checked()
+        setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile, left).checked()
         asked = Request(length, out, many, hit, encoder_positions(one, encoder_seq, length))
-        answers.append(_answer(setting, asked, phase, no_cache, price))
+        other = None
+        if apart is not None:
+            ranks = Parallel(tp=prefill_tp or tp)
+            other = Prefiller(
+                setting._replace(gpu=apart, parallel=ranks, clock=clock_of(calibration, apart)),
+                transfer * 1e9,
+            )
+        answers.append(_answer(setting, asked, phase, no_cache, price, other))
     points = [_point(answer, price) for answer in answers]
     inputs: dict[str, Any] = {
         "command": "request",
@@ -202,8 +271,15 @@ def request(
         "full_attention": full_attention,
         "skew": skew,
         "calibration": calibration,
+        "engine": profile.name if profile else None,
+        "offload": left._asdict() if left else None,
+        "transfer_bytes_per_s": transfer * 1e9 if apart else None,
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    if ran is not None:
+        if len(answers) > 1:
+            raise InputError("--measured is one run: give one of each option")
+        points[0]["measured"] = _placed(answers[0].setting, ran)
     listed = len(points) > 1
     final = _sweep(answers, points) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
@@ -212,7 +288,14 @@ def request(
     emit(final, sink)
 
 
-def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price: float | None) -> Answer:
+def _answer(
+    setting: Setting,
+    asked: Request,
+    phase: str,
+    no_cache: bool,
+    price: float | None,
+    prefiller: Prefiller | None = None,
+) -> Answer:
     """Prefill, every decode step, and what follows from them."""
     if phase == "prefill":
         asked = asked._replace(gen=1)
@@ -221,12 +304,15 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
             raise InputError("--phase decode at a context of 1: the new token needs one before it")
         asked = asked._replace(prompt=asked.prompt - 1, gen=2)
     asked.checked()
-    ttft = None if phase == "decode" else step_cost(setting, asked.prefill())
+    first_on = prefiller.setting if prefiller else setting
+    ttft = None if phase == "decode" else step_cost(first_on, asked.prefill())
     first = asked.prompt + 1
     steps = steps_at(setting, asked, range(first, first + asked.decode_steps), recount=False)
     decoding = summed(steps) if steps else None
     rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
+    if usd and prefiller and ttft:
+        usd = _dollars_apart(prefiller, setting, asked, ttft, decoding, rate, price)
     memory = peak_memory(
         setting,
         asked.held_tokens,
@@ -242,7 +328,26 @@ def _answer(setting: Setting, asked: Request, phase: str, no_cache: bool, price:
         return cache_bill(setting.model, context, asked.batch, setting.run.kv, asked.encoder).logical_bytes
 
     drawn = blocks(asked, ttft.best if ttft else 0.0, steps, held)
-    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes)
+    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes, prefiller)
+
+
+def _dollars_apart(
+    prefiller: Prefiller,
+    setting: Setting,
+    asked: Request,
+    ttft: Cost,
+    decoding: Cost | None,
+    rate: float | None,
+    price: float | None,
+) -> Dollars | None:
+    """Each set of devices at its own price for its own time; None where one of the prices is not known."""
+    there = prefiller.setting
+    known = price if price is not None else there.gpu.price.usd_per_hour if there.gpu.price else None
+    if known is None or rate is None:
+        return None
+    read = dollars(there, asked, ttft, None, known)
+    written = dollars(setting, asked, None, decoding, rate)
+    return Dollars(read.request + written.request, read.input, read.cached_input, written.output)
 
 
 def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
@@ -285,9 +390,13 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
             "tp": setting.parallel.tp,
             "pp": setting.parallel.pp,
             "ep": setting.parallel.ep,
+            "cp": setting.parallel.cp,
+            "prefill_gpu": answer.prefiller.setting.gpu.name if answer.prefiller else None,
+            "prefill_tp": answer.prefiller.setting.parallel.tp if answer.prefiller else None,
         },
         "ttft_s": answer.ttft.times() if answer.ttft else nothing,
         "tpot_s": answer.tpot,
+        "kv_transfer_s": answer.prefiller.transfer_s(asked) if answer.prefiller else None,
         "e2e_s": whole.times(),
         "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
         "decode_steps": steps,
@@ -314,7 +423,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "peak_memory_bytes": answer.memory.total,
         "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
         "fits": None if gpu.capacity_bytes is None else answer.memory.total <= gpu.capacity_bytes,
-        "energy_j": energy_j(setting, asked, whole.best),
+        "energy_j": _energy(answer),
         "usd": answer.usd.request if answer.usd else None,
         "usd_per_million": (
             {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
@@ -323,6 +432,15 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "no_cache": passes and {"token_passes": asked.token_passes(cache=False), "e2e_s": passes.times()},
         "timeline": [block._asdict() for block in answer.blocks],
     }
+
+
+def _energy(answer: Answer) -> float | None:
+    """At most so much for each request; of two sets of devices, each for its own time."""
+    if answer.prefiller is None:
+        return energy_j(answer.setting, answer.request, answer.whole.best)
+    parts = [(answer.prefiller.setting, answer.ttft), (answer.setting, answer.decoding)]
+    spent = [energy_j(setting, answer.request, cost.best) for setting, cost in parts if cost]
+    return None if None in spent else sum(joules for joules in spent if joules is not None)
 
 
 def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:
@@ -358,6 +476,9 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
                 percent(answer.ttft.mbu),
             )
         )
+    if answer.prefiller:
+        over = seconds(answer.prefiller.transfer_s(asked))
+        table.rows.append(("cache to the decoding GPUs", over, over, over, "-", "-"))
     if answer.decoding:
         label = f"per output token (x {count(asked.decode_steps)})"
         mfu, mbu = percent(answer.decoding.mfu), percent(answer.decoding.mbu)
@@ -367,10 +488,22 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     if answer.no_cache:
         table.rows.append(("end to end, no KV cache", *_three(answer.no_cache.times()), "-", "-"))
     tables = [table, _bill(answer)]
+    if "measured" in point:
+        tables.insert(1, _measured_table(point["measured"]))
     notes = limit_notes([(setting.model, asked.held_tokens)]) + inferred_notes(setting.model)
     notes.append(
-        f"weights {got['weights']}, KV {got['kv']}; kernels only: the host's time between them is not in it"
+        f"weights {got['weights']}, KV {got['kv']}; "
+        + (
+            f"expected as requests of {setting.engine.title} took, host included"
+            if setting.engine and whole.expected is not None
+            else "kernels only: the host's time between them is not in it (--engine)"
+        )
     )
+    if answer.prefiller:
+        there = answer.prefiller.setting
+        notes.append(f"prefill on {there.devices} x {there.gpu.title}, which are paid for their own time")
+    if setting.offload:
+        notes.append(_offload_note(setting.offload))
     if setting.replicas > 1:
         notes.append(
             f"each of the {setting.replicas} ranks has so many requests of its own (--ep without --tp)"
@@ -395,13 +528,64 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
 
 
+def _offload_note(left: Offload) -> str:
+    parts = [f"weights of {plural(left.layers, 'layer')}"] if left.layers else []
+    parts += ["the cache"] if left.cache else []
+    return (
+        f"{' and '.join(parts)} in the host's memory, over {left.link_bytes_per_s / 1e9:g} GB/s in every step"
+    )
+
+
+def _ran(path: str | None) -> Any:
+    if path is None:
+        return None
+    from ..probes.measured_run import measured_run
+
+    return measured_run(path)
+
+
+def _placed(setting: Setting, ran: Any) -> dict[str, Any]:
+    """Every figure of a run beside bound, floor and expected."""
+    from ..probes.end_to_end import SLACK, beside
+
+    rows = []
+    for one in ran.seen:
+        times = beside(setting, one.terms)
+        expected = times and times["expected"]
+        rows.append(
+            {
+                "name": one.label,
+                "prompt": one.prompt,
+                "gen": one.gen,
+                "batch": one.batch,
+                "measured_s": one.seconds,
+                "predicted_s": times,
+                "error": None if expected is None else expected / one.seconds - 1,
+                "impossible": bool(times and one.seconds < SLACK * (times["bound"] or 0.0)),
+            }
+        )
+    return {"tool": ran.tool, "rows": rows}
+
+
+def _measured_table(placed: dict[str, Any]) -> Table:
+    table = Table((f"measured ({placed['tool']})", "seen", "bound", "floor", "expected", "error"), "<>>>>>")
+    for row in placed["rows"]:
+        times = row["predicted_s"]
+        cells = _three(times) if times else ("-", "-", "-")
+        error = "queueing in it" if times is None else "-" if row["error"] is None else f"{row['error']:+.1%}"
+        if row["impossible"]:
+            error = "faster than the bound"
+        table.rows.append((row["name"], seconds(row["measured_s"]), *cells, error))
+    return table
+
+
 def _bill(answer: Answer) -> Table:
     table = Table(("bill", "", ""), "<><")
     memory, usd = answer.memory, answer.usd
     rank = "fullest rank" if answer.setting.devices > 1 else "peak memory"
     parts = f"weights {size(memory.weights)}, KV {size(memory.cache)}, activations {size(memory.activations)}"
     table.rows.append((rank, size_both(memory.total), parts))
-    joules = energy_j(answer.setting, answer.request, answer.whole.best)
+    joules = _energy(answer)
     if joules is not None:
         table.rows.append(("energy, at most", f"{joules:,.4g} J", "a request, at the board's full power"))
     if usd:
@@ -453,7 +637,7 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
     """A request as one CSV row: a column for each part of a mapping."""
     out = dict(point["inputs"])
     for key, value in point.items():
-        if key in ("inputs", "phases", "timeline", "price", "no_cache"):
+        if key in ("inputs", "phases", "timeline", "price", "no_cache", "measured"):
             continue
         if key == "confidence":
             out[key] = value["text"] if value else None

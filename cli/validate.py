@@ -1,4 +1,4 @@
-"""`infercost validate`: the kernel-time model held to measured times."""
+"""`infercost validate`: the time models held to measured kernels and requests."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def validate(
         list[str] | None,
         typer.Option("--kernels", help="CSV of measured kernel times; repeatable."),
     ] = None,
+    end_to_end: Annotated[
+        list[str] | None,
+        typer.Option("--end-to-end", help="CSV of measured requests; repeatable."),
+    ] = None,
     calibration: o.CalibrationOption = "auto",
     gpu: Annotated[
         str | None, typer.Option("--gpu", "-g", help="What the rows ran on, in place of what they say.")
@@ -59,19 +63,25 @@ def validate(
     quiet: o.Quiet = False,
     conditions: o.Assert = None,
 ) -> None:
-    """Predicted against measured kernel times: error tables, and rows that beat physics.
+    """Predicted against measured times of kernels or requests: error tables, and rows that beat physics.
 
     \b
     infercost validate --kernels gemm.csv
     infercost validate --kernels gemm.csv --kernels moe.csv --no-groups
     infercost validate --kernels gemm.csv --cross-validate
+    infercost validate --end-to-end latency.csv --no-groups
     infercost validate --kernels mine.csv --gpu h100 --calibration mine.yaml
     infercost validate --kernels gemm.csv --assert 'totals.gemm.mape < 0.10'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    if end_to_end:
+        if kernels or gpu or cross_validate or leave_gpu_out:
+            raise InputError("--end-to-end stands alone: --kernels and its options are of kernels")
+        _requests(end_to_end, calibration, groups, sink)
+        return
     if not kernels:
-        raise InputError("validate needs measured times: --kernels FILE.csv")
+        raise InputError("validate needs measured times: --kernels FILE.csv or --end-to-end FILE.csv")
     if cross_validate and leave_gpu_out:
         raise InputError("--cross-validate and --leave-gpu-out are two protocols; choose one")
     given = load_gpu(gpu) if gpu else None
@@ -101,6 +111,21 @@ def validate(
         **_as_json(found),
     }
     report.records = report.document["groups"]
+    emit(report, sink)
+
+
+def _requests(paths: list[str], calibration: str, groups: bool, sink: Sink) -> None:
+    from . import validate_requests as requests
+
+    found = requests.validate_requests(paths, calibration)
+    report = requests.requests_report(found, groups)
+    report.document = {
+        "schema": "infercost.validate/1",
+        "inputs": {"command": "validate", "end_to_end": paths, "calibration": calibration},
+        "conventions": requests.CONVENTIONS,
+        "sources": dict.fromkeys(paths, "measured requests"),
+        **requests.requests_json(found),
+    }
     emit(report, sink)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .. import InputError
 from ..hardware.engine import EngineMemory
-from ..models.formats import Format, find_format
+from ..models.formats import Format, ceil_div, find_format
 from ..models.recipes import default_recipe, find_recipe
 from ..models.spec import Model
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
@@ -108,6 +108,7 @@ def peak_memory(
     cache is taken by.
     """
     fullest = Memory(0, 0, 0)
+    tokens = ceil_div(tokens, setting.parallel.cp)
     for plan, kernels, _ in setting.stages(widest):
         weights = weight_bill(plan.model, plan.recipe, batch, plan.run.skew).weight_bytes
         if reserve:
@@ -118,6 +119,9 @@ def peak_memory(
         else:
             cache = cache_bill(plan.model, tokens, batch, plan.run.kv, encoder).logical_bytes
             cache -= (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
+        if setting.offload:
+            weights -= setting.offload.saved_bytes(plan)
+            cache = 0 if setting.offload.cache else cache
         residual = plan.step.tokens * plan.model.hidden * plan.activation_bytes
         most_of_one = max((op.work.bytes.activations for op in kernels), default=0)
         here = Memory(weights, cache, int(residual + most_of_one))

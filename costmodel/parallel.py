@@ -9,14 +9,15 @@ from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Block, Layer, Model, grouped
-from .arith import ceil_div
+from .arith import ceil_div, most, some
 from .op import Collective, Op
-from .step import Plan
+from .step import Plan, Segment, Step
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """`tp` ranks share every matrix, `ep` ranks share out the experts, `pp` stages share out layers.
+    """`tp` ranks share every matrix, `ep` ranks share out the experts, `pp` stages share out layers, `cp`
+    groups share out each sequence's tokens.
 
     `ep` is 1, or equals `tp` (experts over the tensor-parallel group), or stands with tp = 1: then
     each rank attends to sequences of its own and tokens travel to the experts and back.
@@ -25,9 +26,10 @@ class Parallel:
     tp: int = 1
     ep: int = 1
     pp: int = 1
+    cp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("tp", "ep", "pp"):
+        for name in ("tp", "ep", "pp", "cp"):
             if not 1 <= getattr(self, name) <= 4096:
                 raise InputError(f"{name} must be between 1 and 4096, not {getattr(self, name)}")
         if self.ep > 1 and self.tp > 1 and self.ep != self.tp:
@@ -35,7 +37,7 @@ class Parallel:
 
     @property
     def world(self) -> int:
-        return max(self.tp, self.ep) * self.pp
+        return max(self.tp, self.ep) * self.pp * self.cp
 
 
 def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
@@ -84,6 +86,26 @@ def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
         input_end=model.input_end and stage == 0,
         output_end=model.output_end and stage == parallel.pp - 1,
     )
+
+
+def rank_step(step: Step, parallel: Parallel) -> Step:
+    """What one group of context parallelism computes of a step: a cp-th of each prompt's new tokens, after so
+    many old ones that it attends to a cp-th of all pairs (tokens dealt out from both ends, as ring attention
+    balances them); of a decode, the whole new token over a cp-th of the cached rows.
+
+    Source: Ring Attention, arXiv 2310.01889; Llama 3, arXiv 2407.21783, section 3.3.2.
+    """
+    if parallel.cp == 1:
+        return step
+    return step._replace(segments=tuple(_part(segment, parallel.cp) for segment in step.segments))
+
+
+def _part(segment: Segment, cp: int) -> Segment:
+    if not some(segment.new - 1):
+        return replace(segment, past=most(ceil_div(segment.past, cp), 1))
+    new = ceil_div(segment.new, cp)
+    # pairs: new x past + new (new + 1) / 2 is a cp-th of T x past + T (T + 1) / 2
+    return replace(segment, new=new, past=segment.past + (segment.new - new) // 2)
 
 
 def stage_layers(model: Model, parallel: Parallel, stage: int) -> tuple[Layer, ...]:
@@ -183,9 +205,33 @@ def link_ops(plan: Plan, parallel: Parallel, stage: int = 0) -> tuple[Op, ...]:
                 if isinstance(block, Experts):
                     work = Collective("all_to_all", hidden_bytes * block.top_k, parallel.ep)
                     out += [Op(phase, "dispatch", work, times), Op(phase, "combine", work, times)]
+    if parallel.cp > 1:
+        out += _context_links(plan, parallel, layers)
     if not last:
         out.append(Op(phase, "send", Collective("send", hidden_bytes, 2), 1))
     return tuple(out)
+
+
+def _context_links(plan: Plan, parallel: Parallel, layers: tuple[Layer, ...]) -> list[Op]:
+    """Per attention layer: the other groups' keys and values of the new tokens in a prefill; in a decode each
+    group's partial output, with its maximum and sum."""
+    out, phase, step = list[Op](), plan.step.phase, plan.step
+    decoding = not some(step.tokens - sum(segment.count for segment in step.segments))
+    for layer, times in grouped(tuple(_shard_layer(layer, parallel) for layer in layers)):
+        for block in layer.blocks:
+            if isinstance(block, (Attention, LatentAttention)):
+                if decoding:
+                    width = block.heads * _value_width(block) + 2 * block.heads
+                    moved = step.tokens * width * plan.activation_bytes * parallel.cp
+                else:
+                    rows = sum(row.heads * row.width for row in block.cache().rows)
+                    moved = step.tokens * rows * plan.activation_bytes * parallel.cp
+                out.append(Op(phase, "context_gather", Collective("all_gather", moved, parallel.cp), times))
+    return out
+
+
+def _value_width(block: Attention | LatentAttention) -> int:
+    return block.v_width if isinstance(block, Attention) else block.v_head_dim
 
 
 def _reductions(layer: Layer) -> int:

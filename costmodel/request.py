@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .. import InputError
+from ..hardware.engine import Engine
 from ..hardware.spec import Gpu
 from ..models.ffn import Experts
 from ..models.recipes import Recipe, default_recipe
 from ..models.spec import Model
 from .arith import mean, most
 from .collective_time import launch_floor_s
-from .expected import Clock, pooled
+from .engine_time import engine_s, step_parts
+from .expected import Clock, Expected, pooled
 from .forward import ops
 from .limits import positive_counts
+from .offload import LINK_SHARE, Offload
 from .op import Op
-from .parallel import Parallel, link_ops, shard
+from .parallel import Parallel, link_ops, rank_step, shard
 from .roofline import compulsory_bytes, compute_s, totals
 from .step import Plan, Run, Segment, Step, decode, prefill
 from .transfer import Confidence
@@ -83,13 +86,19 @@ class Request(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What runs the request: a model, how, on which and how many GPUs; `clock` None expects nothing."""
+    """What runs the request: a model, how, on which and how many GPUs; `clock` None expects nothing.
+
+    `engine`: whose profile the expected times follow (None: its kernels alone, back to back); `offload`: what
+    stays in the host's memory.
+    """
 
     model: Model
     run: Run
     gpu: Gpu
     parallel: Parallel = Parallel()
     clock: Clock | None = None
+    engine: Engine | None = None
+    offload: Offload | None = None
 
     @property
     def devices(self) -> int:
@@ -105,10 +114,15 @@ class Setting(NamedTuple):
         return self.run.recipe or default_recipe(self.model)
 
     def checked(self) -> Setting:
-        """Raises InputError for expert parallelism of a model without experts."""
+        """Raises InputError for expert parallelism of a model without experts, an engine of which no request
+        was measured, or more layers left on the host than there are."""
         experts = any(isinstance(block, Experts) for layer in self.model.layers for block in layer.blocks)
         if self.parallel.ep > 1 and not experts:
             raise InputError(f"ep {self.parallel.ep}: {self.model.name} has no experts to share out")
+        if self.engine is not None and self.engine.times is None:
+            raise InputError(f"no request of {self.engine.name} was measured: its times are not known")
+        if self.offload is not None:
+            self.offload.checked(self.model)
         return self
 
     def plan(self, step: Step) -> Plan:
@@ -116,10 +130,29 @@ class Setting(NamedTuple):
 
     def stages(self, step: Step) -> Iterable[tuple[Plan, tuple[Op, ...], tuple[Op, ...]]]:
         """Per pipeline stage: one rank's plan, its kernels, and its collectives."""
-        plan = self.plan(step)
+        plan = self.plan(rank_step(step, self.parallel))
         for stage in range(self.parallel.pp):
             one = shard(plan, self.parallel, stage)
             yield one, ops(one), link_ops(plan, self.parallel, stage)
+
+    def expected(self, plan: Plan, kernels: tuple[Op, ...], links: tuple[Op, ...], floor: Number) -> Expected:
+        """Of one stage: kernels back to back, or as the engine runs them; never below the floor."""
+        assert self.clock is not None
+        kernel_time = self.clock.total((*kernels, *links))
+        times = self.engine.times if self.engine else None
+        if times is None:
+            return kernel_time
+        ranks = self.parallel.world // self.parallel.pp
+        parts = step_parts(plan, kernels, links, self.gpu, self.clock, ranks)
+        seconds = most(engine_s(parts, times, self.gpu.name), floor)
+        error = times.prefill_error if parts.prefill else times.error
+        if times.assumed:
+            return Expected(seconds, Confidence("assumed", error))
+        if times.machine(self.gpu.name) is not None:
+            return Expected(
+                seconds, Confidence("calibrated", error, group=self.engine.name if self.engine else "")
+            )
+        return Expected(seconds, Confidence("transferred", times.gpu_error, gpu="other machines"))
 
 
 class Cost(NamedTuple):
@@ -174,16 +207,19 @@ def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> C
         kernels = built if rewrite is None else rewrite(plan, built)
         products = compute_s(kernels, setting.gpu)
         moved = compulsory_bytes(plan, kernels) / setting.gpu.bandwidth
-        bound = bound + most(products, moved)
-        floor = floor + sum(op.count * launch_floor_s(op.work, setting.gpu) for op in (*kernels, *links))
+        launched = sum(op.count * launch_floor_s(op.work, setting.gpu) for op in (*kernels, *links))
+        over_link = setting.offload.seconds(plan) if setting.offload else 0.0
+        bound = bound + most(most(products, moved), over_link)
+        floor = floor + most(launched, over_link)
         compute, memory = compute + products, memory + moved
         total = totals(kernels)
         flops, everything = flops + total.matmul_flops, everything + total.bytes
         weights = weights + total.weights
         if setting.clock:
-            time = setting.clock.total((*kernels, *links))
-            expected = expected + time.seconds
-            parts.append((mean(time.seconds), time.confidence))
+            time = setting.expected(plan, kernels, links, launched)
+            seconds = most(time.seconds, over_link / LINK_SHARE)
+            expected = expected + seconds
+            parts.append((mean(seconds), time.confidence))
     stages = setting.parallel.pp
     known = setting.clock is not None
     return Cost(

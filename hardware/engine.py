@@ -33,13 +33,14 @@ class Machine(NamedTuple):
 class EngineTimes:
     """Constants of an engine's step times; `costmodel.engine_time` says what each does.
 
-    `error`: mean |predicted / measured - 1| of requests of models kept out of the fit, `gpu_error` the same
-    of GPUs kept out; `assumed`: no request was measured, the constants are a guess by likeness.
+    `error`: median |predicted / measured - 1| of decode steps of models kept out of the fit, `prefill_error`
+    of prefills, `gpu_error` of GPUs kept out; `assumed`: no request was measured, the constants are guessed.
     """
 
     source: str
     error: float
     gpu_error: float
+    prefill_error: float = 0.3
     kernels: str = "calibrated"
     gap: float = 1.0
     prefill_gap: float = 1.0
@@ -64,7 +65,7 @@ class EngineTimes:
     def __post_init__(self) -> None:
         if self.kernels not in KERNELS:
             raise InputError(f"kernels is {' or '.join(KERNELS)}, not '{self.kernels}'")
-        for name in ("error", "gpu_error", "gap", "prefill_gap", "mixing"):
+        for name in ("error", "gpu_error", "prefill_error", "gap", "prefill_gap", "mixing"):
             if not 0 <= getattr(self, name) <= 10:
                 raise InputError(f"{name} must be between 0 and 10, not {getattr(self, name):g}")
         if not 0 <= self.link_gap <= 1000:

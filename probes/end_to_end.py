@@ -134,7 +134,7 @@ def rows(path: str, excluded: Counter[str]) -> Iterator[Row]:
                     raise InputError(f"{path}: more than {MAX_ROWS:,} rows")
                 try:
                     yield reader.row(line, {key: (value or "").strip() for key, value in _cells(raw)})
-                except _LeftOutError as reason:
+                except LeftOutError as reason:
                     excluded[str(reason)] += 1
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
@@ -151,7 +151,7 @@ def _cells(raw: dict[Any, Any]) -> Iterator[tuple[str, str]]:
     )
 
 
-class _LeftOutError(Exception):
+class LeftOutError(Exception):
     """Why a row has no prediction."""
 
 
@@ -165,18 +165,18 @@ class _Reader:
     def row(self, line: int, cells: dict[str, str]) -> Row:
         model = self._found(self._models, cells["model"], _model)
         if model is None:
-            raise _LeftOutError("of models that no sheet describes")
+            raise LeftOutError("of models that no sheet describes")
         gpu = self._found(self._gpus, cells["gpu"], _gpu)
         if gpu is None:
-            raise _LeftOutError("of GPUs that no sheet describes")
+            raise LeftOutError("of GPUs that no sheet describes")
         if cells["scope"] not in ("single_stream", "static_batch", "closed_loop"):
-            raise _LeftOutError("of a load that the row does not say (servers, offline, disaggregated)")
+            raise LeftOutError("of a load that the row does not say (servers, offline, disaggregated)")
         value = _number(cells, "value")
         batch, ranks = max(1, int(_number(cells, "batch", 1))), int(_number(cells, "n_gpus", 1))
         parallel, batch = _layout(cells, batch, ranks)
         run = Run(recipe=_recipe(cells, model), kv=_kv(cells, model))
         setting = Setting(model, run, gpu, parallel)
-        terms, measured = _terms(cells, batch, value)
+        terms, measured = terms_of(cells, batch, value)
         profile = _profile(cells)
         clean = cells.get("clean", "True") != "False"
         return Row(
@@ -224,7 +224,7 @@ def _number(cells: dict[str, str], name: str, default: float | None = None) -> f
     except ValueError:
         value = -1.0
     if not 0 <= value <= MAX_TOKENS or (name == "value" and value == 0):
-        raise _LeftOutError(f"with no sensible {name}")
+        raise LeftOutError(f"with no sensible {name}")
     return value
 
 
@@ -253,7 +253,7 @@ def _layout(cells: dict[str, str], batch: int, ranks: int) -> tuple[Parallel, in
             return Parallel(tp=ranks, ep=ranks if experts == ranks else 1), batch
     except InputError:
         pass
-    raise _LeftOutError("of a layout that is not modelled")
+    raise LeftOutError("of a layout that is not modelled")
 
 
 def _recipe(cells: dict[str, str], model: Model) -> Recipe:
@@ -269,7 +269,7 @@ def _recipe(cells: dict[str, str], model: Model) -> Recipe:
     try:
         return find_recipe(FORMATS.get(given, given))
     except InputError:
-        raise _LeftOutError("in formats that are not known") from None
+        raise LeftOutError("in formats that are not known") from None
 
 
 def _kv(cells: dict[str, str], model: Model) -> Any:
@@ -292,7 +292,7 @@ def _profile(cells: dict[str, str]) -> str:
     return ENGINES.get(engine, engine)
 
 
-def _terms(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term, ...], float]:
+def terms_of(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term, ...], float]:
     """The steps a metric is the time of, and that time in seconds."""
     prompt, gen = int(_number(cells, "prompt_len", 0)), int(_number(cells, "gen_len", 0))
     start = int(_number(cells, "ctx_start", 0))
@@ -303,7 +303,7 @@ def _terms(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term,
 
     def prompts(count: int) -> Step:
         if not prompt:
-            raise _LeftOutError("with no prompt length")
+            raise LeftOutError("with no prompt length")
         return Step("prefill", (Segment(count, prompt, start),))
 
     match metric:
@@ -311,7 +311,7 @@ def _terms(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term,
             return (Term(1, token),), batch / value
         case "tpot_ms" if cells["scope"] == "closed_loop":
             if not gen:
-                raise _LeftOutError("with no output length")
+                raise LeftOutError("with no output length")
             return (Term(1, token), Term(batch / gen, prompts(1), mixed=True)), value / 1e3
         case "tpot_ms":
             return (Term(1, token),), value / 1e3
@@ -324,7 +324,7 @@ def _terms(cells: dict[str, str], batch: int, value: float) -> tuple[tuple[Term,
         case "e2e_latency_ms" | "output_tok_s_static" if gen:
             seconds = value / 1e3 if metric == "e2e_latency_ms" else batch * gen / value
             return (Term(1, prompts(batch)), Term(gen - 1, token)), seconds
-    raise _LeftOutError("whose metric is of a load (queueing is in it)")
+    raise LeftOutError("whose metric is of a load (queueing is in it)")
 
 
 class Parts(NamedTuple):
@@ -349,6 +349,22 @@ class Parts(NamedTuple):
             weight = term.times * term.share(len(stages)) * (times.mixing if term.mixed else 1.0)
             total += weight * sum(float(engine_s(part, times, gpu)) for part in stages)
         return total
+
+
+def beside(setting: Setting, terms: tuple[Term, ...]) -> dict[str, float | None] | None:
+    """Bound, floor and expected seconds of a run of these steps on `setting`; None where it has no steps.
+
+    Without an engine the expected time is of kernels back to back.
+    """
+    if not terms:
+        return None
+    row = Row(0, "", "", "", "", "", setting, terms, 1.0, True, True)
+    parts = Evaluator(lambda gpu: setting.clock).parts(row)
+    times = setting.engine.times if setting.engine else None
+    expected = None
+    if setting.clock is not None:
+        expected = max(parts.seconds(times or EngineTimes("kernels alone", 0, 0)), parts.floor_s)
+    return {"bound": parts.bound_s, "floor": parts.floor_s, "expected": expected}
 
 
 class Evaluator:
@@ -384,9 +400,12 @@ class Evaluator:
 def impossible(parts: Parts) -> str:
     """Why a row cannot be what it says, or "": faster than the bound, or more than the memory holds."""
     row = parts.row
-    if row.measured_s < SLACK * parts.bound_s:
-        return "faster than the bound"
     setting = row.setting
+    narrow, wide = dict(setting.gpu.fp16_accumulate_peaks).get("fp16"), setting.gpu.peak("fp16")
+    # A GeForce multiplies faster where it adds up in fp16, as llama.cpp and ExLlamaV2 do.
+    quicker = narrow / wide if narrow and wide else 1.0
+    if row.measured_s < SLACK * parts.bound_s / quicker:
+        return "faster than the bound"
     capacity = setting.gpu.capacity_bytes
     if capacity is None:
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,3 +163,80 @@ def test_the_smallest_and_the_odd(args: tuple[str, ...], ask: Ask, run: Callable
     screen = run(*LLAMA, *args)
     assert screen.code == 0
     assert screen.err == ""
+
+
+def test_an_engine_adds_its_host(ask: Ask) -> None:
+    args = ("request", "--model", "llama-3-8b", "--gpu", "a100", "--prompt", "512", "--gen", "32")
+    alone, eager = ask(*args), ask(*args, "--engine", "vllm-2023")
+    assert eager["tpot_s"]["floor"] == alone["tpot_s"]["floor"]
+    assert eager["tpot_s"]["expected"] > alone["tpot_s"]["expected"]
+    assert eager["inputs"]["engine"] == "vllm-2023"
+    guessed = ask(*args, "--engine", "hf")
+    assert guessed["confidence"]["kind"] == "assumed"
+    assert ask(*args, "--engine", "vllm-2023", "--calibration", "none")["tpot_s"]["expected"] is None
+
+
+def test_prefill_on_gpus_of_its_own(ask: Ask) -> None:
+    """The prompt's 8,192 x 131,072 bytes over 50 GB/s, once, and the two parts as each GPU does them."""
+    args = ("request", "--model", "llama-3-8b", "--prompt", "8k", "--gen", "32", "--price", "2")
+    here, there = ask(*args, "--gpu", "a100"), ask(*args, "--gpu", "h100")
+    apart = ask(*args, "--gpu", "a100", "--prefill-gpu", "h100")
+    assert apart["kv_transfer_s"] == pytest.approx(8192 * 131072 / 50e9)
+    assert apart["ttft_s"] == there["ttft_s"]
+    assert apart["tpot_s"] == here["tpot_s"]
+    for kind in ("bound", "floor", "expected"):
+        parts = there["ttft_s"][kind] + apart["kv_transfer_s"] + 31 * here["tpot_s"][kind]
+        assert apart["e2e_s"][kind] == pytest.approx(parts)
+    both = there["ttft_s"]["expected"] + 31 * here["tpot_s"]["expected"]
+    assert apart["usd"] == pytest.approx(2 / 3600 * both)
+    shared = ask(*args, "--gpu", "a100", "--prefill-gpu", "h100", "--prefill-tp", "4")
+    assert shared["kv_transfer_s"] == pytest.approx(apart["kv_transfer_s"] / 4)
+
+
+def test_a_run_beside_the_prediction(ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(
+        '[{"n_prompt": 512, "n_gen": 0, "avg_ts": 6800.0}, {"n_prompt": 0, "n_gen": 128, "avg_ts": 1e5}]',
+        encoding="utf-8",
+    )
+    got = ask(
+        *("request", "--model", "llama-3-8b", "--gpu", "rtx4090", "--engine", "llama.cpp"),
+        *("--weights", "q4_k_m", "--measured", str(path)),
+    )
+    read, token = got["measured"]["rows"]
+    assert read["measured_s"] == pytest.approx(512 / 6800)
+    assert read["error"] == pytest.approx(read["predicted_s"]["expected"] / read["measured_s"] - 1)
+    assert token["impossible"]
+    assert got["inputs"]["prompt"] == 512
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("--engine", "vlm"), "did you mean"),
+        (("--engine", "vllm", "--offload-layers", "99"), "layers"),
+        (("--cp", "0"), "cp"),
+        (("--prefill-tp", "2"), "--prefill-gpu"),
+        (("--prefill-gpu", "h100", "--pp", "2"), "--prefill-gpu"),
+        (("--transfer", "nan"), "--transfer"),
+        (("--offload-kv", "--host-link", "0"), "--host-link"),
+        (("--measured", "no-such.json"), "no-such.json"),
+        (("--ep", "4"), "no experts"),
+        (("--tp", "7"), "7"),
+        (("--pp", "64"), "layers"),
+    ],
+)
+def test_what_cannot_be_run(args: tuple[str, ...], word: str, run: Callable[..., Any]) -> None:
+    got = run("request", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "64", "--gen", "4", *args)
+    assert got.code == 2
+    assert word in got.err
+    assert got.err.count("\n") == 1
+
+
+def test_more_ranks_than_heads_copy_them(ask: Ask) -> None:
+    """8 KV heads on 16 ranks: each is held twice; 32 query heads still divide."""
+    got = ask(
+        "request", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "64", "--gen", "4", "--tp", "16"
+    )
+    alone = ask("request", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "64", "--gen", "4")
+    assert got["memory"]["cache_bytes"] * 8 == alone["memory"]["cache_bytes"]

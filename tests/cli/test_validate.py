@@ -221,3 +221,31 @@ def test_shapes_kept_out_of_the_fit_are_predicted_too(name: str, family: str, ru
     ]
     assert total["mape"] <= LIMITS[name][1]
     assert total["median_ape"] <= LIMITS[name][2]
+
+
+def test_measured_requests(run: Run, ask: Run) -> None:
+    path = str(ROOT / "docs" / "example" / "requests-invented.csv")
+    got = ask("validate", "--end-to-end", path)
+    assert [entry["engine"] for entry in got["by_engine"]] == ["llama.cpp", "vllm"]
+    assert got["totals"]["closed loop"]["rows"] == 2
+    (flagged,) = got["flagged"]
+    assert flagged["why"] == "faster than the bound"
+    for entry in got["groups"]:
+        assert entry["mape"] < entry["floor_mape"]
+    both = run("validate", "--end-to-end", path, "--kernels", path)
+    assert both.code == 2
+    assert run("validate", "--end-to-end", path, "--calibration", "none").code == 2
+
+
+REQUESTS = ROOT.parent / "shared" / "end_to_end" / "latency.csv"
+
+
+@pytest.mark.skipif(not REQUESTS.is_file(), reason="../shared/end_to_end/ is not here")
+def test_published_requests(ask: Run) -> None:
+    """The profiles against the rows they were fitted to; docs/times.md has the errors of what is left out."""
+    got = ask("validate", "--end-to-end", str(REQUESTS))
+    totals = got["totals"]
+    assert totals["closed loop"]["mape"] < 0.17
+    assert totals["single stream"]["median_ape"] < 0.08
+    assert totals["static batch"]["mape"] < 0.13
+    assert got["flagged_rows"] > 20

@@ -1,4 +1,4 @@
-"""Fits the engines' profiles to measured requests, and writes the tables of their errors into docs/times.md.
+"""Fits the engines' profiles to measured requests, and writes the tables of their errors into the docs.
 
     python tests/tools/engines.py
 
@@ -171,6 +171,7 @@ FITS = (
         ),
     ),
 )
+UNKNOWN_ERROR = 0.3
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
 SERVER = Fit(
     "servers",
@@ -204,8 +205,9 @@ def main() -> None:
                 times,
                 source=SOURCE + fit.sources,
                 machines=machines,
-                error=round(mean_abs(lomo[used]), 3),
-                gpu_error=round(mean_abs(logo[used]), 3),
+                error=stated_error(lomo[[i for i in used if decoding(own[i])]]),
+                prefill_error=stated_error(lomo[[i for i in used if reading(own[i])]]),
+                gpu_error=stated_error(logo[used]),
             )
             write_profile(name, stated)
             tables += [Line(own[i], name, whole[i], lomo[i], logo[i]) for i in mine]
@@ -308,6 +310,12 @@ def left_out(fit: Fit, rows_: list[Parts], by: Callable[[Parts], Any]) -> Any:
     return out
 
 
+def stated_error(values: Any) -> float:
+    """The median of |error|, or a guess where nothing was left out of a fit."""
+    known = values[~np.isnan(values)] if len(values) else values
+    return round(median_abs(known), 3) if len(known) else UNKNOWN_ERROR
+
+
 def mean_abs(values: Any) -> float:
     return float(np.nanmean(np.abs(values))) if len(values) and not np.isnan(values).all() else 0.5
 
@@ -324,10 +332,11 @@ def write_profile(name: str, times: EngineTimes) -> None:
         f'  source: "{times.source}"',
         f"  error: {times.error}",
         f"  gpu_error: {times.gpu_error}",
+        f"  prefill_error: {times.prefill_error}",
     ]
     for field, default in vars(NOTHING).items():
         value = getattr(times, field)
-        if field not in ("source", "error", "gpu_error", "machines") and value != default:
+        if field not in ("source", "error", "gpu_error", "prefill_error", "machines") and value != default:
             shown = f"{value:.4g}" if isinstance(value, float) else str(value).lower()
             lines.append(f"  {field}: {shown}")
     if times.machines:
@@ -392,13 +401,12 @@ def write_tables(lines: list[Line]) -> None:
             some = [line for line in lines if line.profile == profile and test(line.parts)]
             if some:
                 each.append(f"| {profile} | {title} | {figures(some)} |")
-    page = ROOT / "docs" / "times.md"
-    text = page.read_text(encoding="utf-8")
-    for name, rows_ in (("end-to-end", out), ("engines", each)):
+    for page, name, rows_ in (("README.md", "end-to-end", out), ("docs/times.md", "engines", each)):
+        path = ROOT / page
+        text = path.read_text(encoding="utf-8")
         table = "\n".join(rows_)
         marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = marked.sub(lambda m, made=table: f"{m[1]}{made}\n{m[2]}", text)
-    page.write_text(text, encoding="utf-8")
+        path.write_text(marked.sub(lambda m, made=table: f"{m[1]}{made}\n{m[2]}", text), encoding="utf-8")
     print("\n".join([*out, "", *each]))
 
 
