@@ -13,6 +13,7 @@ from ..costmodel.request import Setting
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
+from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
@@ -45,7 +46,8 @@ MAX_GEN = 1 << 24
 KINDS = {"exp": "exponential"}
 CONVENTIONS = {
     "points": "steady states in closed form, every slot taken; steps timed at the mean context of the "
-    "running sequences: expected times, or floors with --calibration none; the host's time is not in them",
+    "running sequences: expected times, or floors with --calibration none; the host's time is in them with "
+    "--engine alone",
     "ttft_s": "waiting for a slot (queue_s), then the prefill; of static batching all prompts together",
     "tpot_s": "mean between a request's tokens, other requests' prefills in it; gap_s: the longest usual one",
     "policy": "static: a batch runs until its longest is done; continuous: a free slot is refilled at once, "
@@ -127,6 +129,7 @@ def serve(
         float | None,
         typer.Option("--link", help="GB/s one way from a device that prefills (default: the sheet's link)."),
     ] = None,
+    engine: o.Times = None,
     price: Annotated[
         float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
     ] = None,
@@ -180,6 +183,7 @@ def serve(
     if not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     parallel = Parallel(tp, ep)
+    profile = None if engine is None else load_engine(engine)
     seen = None if actual is None else quantity(actual, "--actual", 1e15)
     if seen is not None and not model:
         emit(_measured(seen, parallel, gpu, price), sink)
@@ -225,7 +229,7 @@ def serve(
         run = Run(
             recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0], skew=skew
         )
-        setting = Setting(one, run, device, parallel, clock_of(calibration, device)).checked()
+        setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile).checked()
         encoder = encoder_positions(one, encoder_seq, round(lengths.prompt))
         # Engines share whole blocks.
         whole = in_common - in_common % asked.block if in_common else 0
@@ -251,6 +255,7 @@ def serve(
         "share": share,
         "skew": skew,
         "calibration": calibration,
+        "engine": profile.name if profile else None,
         "requests": requests if asked.simulated and jobs is None else None,
         "seed": seed if asked.simulated and jobs is None else None,
     }

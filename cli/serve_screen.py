@@ -234,7 +234,10 @@ def _notes(studies: list[Study], asked: Asked, seen: float | None) -> list[str]:
         notes += _static_note(first)
     kept = "" if first.points[0].steady.confidence is None else f": {first.points[0].steady.confidence}"
     kinds = "expected times" if kept else "floors"
-    notes.append(f"{kinds}{kept}; steady states in closed form, the host's time is not in them")
+    host = (
+        f"as requests of {setting.engine.title} took" if setting.engine else "the host's time is not in them"
+    )
+    notes.append(f"{kinds}{kept}; steady states in closed form, {host}")
     led = leading(studies)
     if asked.rate is not None and led:
         many, at = devices_needed(asked.rate, led[1].steady, led[0].setting), led[1].steady
