@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from .. import InputError
+from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, peak_memory
 from ..costmodel.offload import Offload
@@ -42,6 +43,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .placed import placed, placed_table, three
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
@@ -75,19 +77,6 @@ CONVENTIONS = {
 }
 
 
-class Prefiller(NamedTuple):
-    """Devices that prefill for others: their setting, and the rate at which a rank sends its cache on."""
-
-    setting: Setting
-    link_bytes_per_s: float
-
-    def transfer_s(self, asked: Request) -> float:
-        """The prompt's cache, each sending rank its share; copies of heads are sent once."""
-        setting = self.setting
-        bill = cache_bill(setting.model, asked.prompt, asked.batch, setting.run.kv, asked.encoder)
-        return bill.logical_bytes / (self.link_bytes_per_s * setting.devices)
-
-
 class Answer(NamedTuple):
     """One request on one setting, evaluated."""
 
@@ -106,9 +95,14 @@ class Answer(NamedTuple):
     def whole(self) -> Cost:
         """Prefill, transfer and decode."""
         cost = summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
-        over = self.prefiller.transfer_s(self.request) if self.prefiller else 0.0
-        expected = None if cost.expected is None else cost.expected + over
-        return cost._replace(bound=cost.bound + over, floor=cost.floor + over, expected=expected)
+        return self.prefiller.delayed(cost, self.request) if self.prefiller else cost
+
+    @property
+    def energy_j(self) -> float | None:
+        """At most so much for each request; None where a sheet names no power."""
+        if self.prefiller and self.ttft:
+            return self.prefiller.energy_j(self.setting, self.request, self.ttft, self.decoding)
+        return energy_j(self.setting, self.request, self.whole.best)
 
     @property
     def tpot(self) -> dict[str, float | None]:
@@ -202,7 +196,11 @@ def request(
     sink.chosen()
     choice(phase, ("both", "prefill", "decode"), "--phase")
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
-    ran = _ran(measured)
+    ran = None
+    if measured is not None:
+        from ..probes.measured_run import measured_run
+
+        ran = measured_run(measured)
     if prompt is None and ran is not None:
         prompt = str(max((one.prompt for one in ran.seen), default=1) or 1)
         gen = str(max((one.gen for one in ran.seen), default=2) or 2)
@@ -279,7 +277,7 @@ def request(
     if ran is not None:
         if len(answers) > 1:
             raise InputError("--measured is one run: give one of each option")
-        points[0]["measured"] = _placed(answers[0].setting, ran)
+        points[0]["measured"] = placed(answers[0].setting, ran)
     listed = len(points) > 1
     final = _sweep(answers, points) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
@@ -312,7 +310,7 @@ def _answer(
     rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
     if usd and prefiller and ttft:
-        usd = _dollars_apart(prefiller, setting, asked, ttft, decoding, rate, price)
+        usd = prefiller.dollars(setting, asked, ttft, decoding, price)
     memory = peak_memory(
         setting,
         asked.held_tokens,
@@ -329,25 +327,6 @@ def _answer(
 
     drawn = blocks(asked, ttft.best if ttft else 0.0, steps, held)
     return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes, prefiller)
-
-
-def _dollars_apart(
-    prefiller: Prefiller,
-    setting: Setting,
-    asked: Request,
-    ttft: Cost,
-    decoding: Cost | None,
-    rate: float | None,
-    price: float | None,
-) -> Dollars | None:
-    """Each set of devices at its own price for its own time; None where one of the prices is not known."""
-    there = prefiller.setting
-    known = price if price is not None else there.gpu.price.usd_per_hour if there.gpu.price else None
-    if known is None or rate is None:
-        return None
-    read = dollars(there, asked, ttft, None, known)
-    written = dollars(setting, asked, None, decoding, rate)
-    return Dollars(read.request + written.request, read.input, read.cached_input, written.output)
 
 
 def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
@@ -423,7 +402,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "peak_memory_bytes": answer.memory.total,
         "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
         "fits": None if gpu.capacity_bytes is None else answer.memory.total <= gpu.capacity_bytes,
-        "energy_j": _energy(answer),
+        "energy_j": answer.energy_j,
         "usd": answer.usd.request if answer.usd else None,
         "usd_per_million": (
             {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
@@ -434,24 +413,11 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
     }
 
 
-def _energy(answer: Answer) -> float | None:
-    """At most so much for each request; of two sets of devices, each for its own time."""
-    if answer.prefiller is None:
-        return energy_j(answer.setting, answer.request, answer.whole.best)
-    parts = [(answer.prefiller.setting, answer.ttft), (answer.setting, answer.decoding)]
-    spent = [energy_j(setting, answer.request, cost.best) for setting, cost in parts if cost]
-    return None if None in spent else sum(joules for joules in spent if joules is not None)
-
-
 def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:
     sheet = answer.setting.gpu.price
     if given is not None:
         return {"usd_per_gpu_hour": given, "source": "--price"}
     return {"usd_per_gpu_hour": sheet.usd_per_hour, "source": sheet.source} if sheet else None
-
-
-def _three(times: dict[str, float | None]) -> tuple[str, str, str]:
-    return seconds(times["bound"]), seconds(times["floor"]), seconds(times["expected"])
 
 
 def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Report:
@@ -471,7 +437,7 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
         table.rows.append(
             (
                 "time to first token",
-                *_three(answer.ttft.times()),
+                *three(answer.ttft.times()),
                 percent(answer.ttft.mfu),
                 percent(answer.ttft.mbu),
             )
@@ -482,14 +448,14 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     if answer.decoding:
         label = f"per output token (x {count(asked.decode_steps)})"
         mfu, mbu = percent(answer.decoding.mfu), percent(answer.decoding.mbu)
-        table.rows.append((label, *_three(answer.tpot), mfu, mbu))
+        table.rows.append((label, *three(answer.tpot), mfu, mbu))
     if answer.ttft:
-        table.rows.append(("end to end", *_three(whole.times()), percent(whole.mfu), percent(whole.mbu)))
+        table.rows.append(("end to end", *three(whole.times()), percent(whole.mfu), percent(whole.mbu)))
     if answer.no_cache:
-        table.rows.append(("end to end, no KV cache", *_three(answer.no_cache.times()), "-", "-"))
+        table.rows.append(("end to end, no KV cache", *three(answer.no_cache.times()), "-", "-"))
     tables = [table, _bill(answer)]
     if "measured" in point:
-        tables.insert(1, _measured_table(point["measured"]))
+        tables.insert(1, placed_table(point["measured"]))
     notes = limit_notes([(setting.model, asked.held_tokens)]) + inferred_notes(setting.model)
     notes.append(
         f"weights {got['weights']}, KV {got['kv']}; "
@@ -536,56 +502,13 @@ def _offload_note(left: Offload) -> str:
     )
 
 
-def _ran(path: str | None) -> Any:
-    if path is None:
-        return None
-    from ..probes.measured_run import measured_run
-
-    return measured_run(path)
-
-
-def _placed(setting: Setting, ran: Any) -> dict[str, Any]:
-    """Every figure of a run beside bound, floor and expected."""
-    from ..probes.end_to_end import SLACK, beside
-
-    rows = []
-    for one in ran.seen:
-        times = beside(setting, one.terms)
-        expected = times and times["expected"]
-        rows.append(
-            {
-                "name": one.label,
-                "prompt": one.prompt,
-                "gen": one.gen,
-                "batch": one.batch,
-                "measured_s": one.seconds,
-                "predicted_s": times,
-                "error": None if expected is None else expected / one.seconds - 1,
-                "impossible": bool(times and one.seconds < SLACK * (times["bound"] or 0.0)),
-            }
-        )
-    return {"tool": ran.tool, "rows": rows}
-
-
-def _measured_table(placed: dict[str, Any]) -> Table:
-    table = Table((f"measured ({placed['tool']})", "seen", "bound", "floor", "expected", "error"), "<>>>>>")
-    for row in placed["rows"]:
-        times = row["predicted_s"]
-        cells = _three(times) if times else ("-", "-", "-")
-        error = "queueing in it" if times is None else "-" if row["error"] is None else f"{row['error']:+.1%}"
-        if row["impossible"]:
-            error = "faster than the bound"
-        table.rows.append((row["name"], seconds(row["measured_s"]), *cells, error))
-    return table
-
-
 def _bill(answer: Answer) -> Table:
     table = Table(("bill", "", ""), "<><")
     memory, usd = answer.memory, answer.usd
     rank = "fullest rank" if answer.setting.devices > 1 else "peak memory"
     parts = f"weights {size(memory.weights)}, KV {size(memory.cache)}, activations {size(memory.activations)}"
     table.rows.append((rank, size_both(memory.total), parts))
-    joules = _energy(answer)
+    joules = answer.energy_j
     if joules is not None:
         table.rows.append(("energy, at most", f"{joules:,.4g} J", "a request, at the board's full power"))
     if usd:

@@ -115,9 +115,13 @@ def validate(
 
 
 def _requests(paths: list[str], calibration: str, groups: bool, sink: Sink) -> None:
+    from ..probes.validate_requests import validate_requests
     from . import validate_requests as requests
+    from .calibrations import clock_of
 
-    found = requests.validate_requests(paths, calibration)
+    if calibration == "none":
+        raise InputError("--end-to-end holds expected times to measured ones: --calibration none has none")
+    found = validate_requests(paths, lambda gpu: clock_of(calibration, gpu))
     report = requests.requests_report(found, groups)
     report.document = {
         "schema": "infercost.validate/1",

@@ -392,6 +392,9 @@ def write_tables(lines: list[Line]) -> None:
         out.append(f"| {title} | {figures(some)} |")
         if title == "single-stream decode":
             out.append(f"| {title}, NVIDIA | {figures([line for line in some if nvidia(line.parts)])} |")
+        if title.startswith("TTFT"):
+            first = [line for line in some if line.profile == "tensorrt-llm-0"]
+            out.append(f"| TTFT, batch 1, TensorRT-LLM | {figures(first)} |")
         if title == "closed loop, TPOT":
             known = [line for line in some if line.parts.row.defined]
             out.append(f"| {title}, of models the source itself describes | {figures(known)} |")
