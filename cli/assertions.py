@@ -33,7 +33,7 @@ def parse_assertions(conditions: Iterable[str]) -> list[Condition]:
             raise InputError(
                 f"--assert '{text[:80]}' is not 'key comparison value', such as 'logical_bytes < 20e9'"
             )
-        out.append((match[1], match[2], _literal(match[3]), match[3]))
+        out.append((match[1], match[2], literal(match[3]), match[3]))
     return out
 
 
@@ -44,10 +44,8 @@ def check_assertions(conditions: list[Condition], document: dict[str, Any]) -> l
     """
     failed = []
     for path, sign, wanted, written in conditions:
-        first = re.split(r"[.\[]", path)[0]
-        for point in document.get("points") or [document]:
-            value = look_up(point if first in point else document, path)
-            alike = (_is_number(value) and _is_number(wanted)) or (
+        for value in values_at(document, path, "--assert"):
+            alike = (is_number(value) and is_number(wanted)) or (
                 isinstance(value, str) and isinstance(wanted, str)
             )
             if sign not in ("==", "!=") and not alike:
@@ -57,17 +55,27 @@ def check_assertions(conditions: list[Condition], document: dict[str, Any]) -> l
     return failed
 
 
+def values_at(document: dict[str, Any], path: str, option: str) -> list[Any]:
+    """The value at `path`, or where a list was given to an option every point's own."""
+    first = re.split(r"[.\[]", path)[0]
+    points = document.get("points") or []
+    if any(first in point for point in points):
+        return [look_up(point, path, option) for point in points]
+    return [look_up(document, path, option)]
+
+
 def _named(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a list of values" if isinstance(value, list) else "a group of values"
     return "null" if value is None else repr(value)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
+    """What is compared with: true, false, null, a number, else the text itself."""
     if text in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[text]
     try:
@@ -80,8 +88,11 @@ def _literal(text: str) -> Any:
         return text.strip("'\"")
 
 
-def look_up(document: Any, path: str) -> Any:
-    """The value at `path`, `a.b[0].c`; a list is entered by index or by an item's `name`."""
+def look_up(document: Any, path: str, option: str) -> Any:
+    """The value at `path`, `a.b[0].c`; a list is entered by index or by an item's `name`.
+
+    Raises InputError, in the name of `option`, with what there is instead.
+    """
     value = document
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict) and step in value:
@@ -95,7 +106,7 @@ def look_up(document: Any, path: str) -> Any:
             deeper = _paths_to(document, step)
             hint = nearest(step, names) or (f"; there is {' and '.join(deeper)}" if deeper else "")
             hint = hint or (f"; keys here: {', '.join(names[:12])}" if names else "")
-            raise InputError(f"--assert: there is no '{step}' in '{path}'{hint}")
+            raise InputError(f"{option}: there is no '{step}' in '{path}'{hint}")
     return value
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent
 HEAVY = {
     "rich",
     "pandas",
@@ -33,7 +35,9 @@ print(" ".join(sorted(sys.modules)), file=sys.stderr)
 
 def modules(*args: str) -> set[str]:
     code = PROBE.format(args=list(args))
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return set(result.stderr.split())
 
 
@@ -52,6 +56,7 @@ def modules(*args: str) -> set[str]:
         ("speculate", "--model", "llama-7b", "--draft", "llama-68m", "--alpha", "0.7"),
         ("speculate", "--cascade", "llama-3-8b,llama-3-70b", "--accept", "0.6"),
         ("serve", "--model", "llama-7b", "--prompt", "512", "--lengths", "uniform", "--simulate"),
+        ("check", "docs/example/budgets.yaml", "--only", "kv-per-token,weights,fits"),
     ],
 )
 def test_heavy_modules_are_absent(args: tuple[str, ...]) -> None:

@@ -206,6 +206,7 @@ OPTIONS = [
     "--exit-prob",
     "--cascade",
     "--accept",
+    "--only",
 ]
 WORDS = st.sampled_from(
     [
@@ -238,7 +239,7 @@ WORDS = st.sampled_from(
 ) | st.text(max_size=8)
 
 
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve")
+COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "check")
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))

@@ -19,7 +19,8 @@ BLOCK = re.compile(r"(<!-- \$ (infercost [^\n]*?) -->\n```[a-z]*\n)(.*?)(^```)",
 
 def output_of(command: str) -> str:
     words = shlex.split(command)[1:]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("INFERCOST") and k != "FORCE_COLOR"}
+    strange = ("INFERCOST", "FORCE_COLOR", "GITHUB_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(strange)}
     result = subprocess.run(
         [sys.executable, "-m", "infercost", *words],
         capture_output=True,

@@ -1,0 +1,76 @@
+"""The JSON document of one of this tool's own commands, run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import sys
+from functools import cache
+from typing import Any
+
+import typer
+
+from .. import InfercostError, InputError
+from ..sheets import nearest
+from .app import COMMANDS, INTERRUPTED
+
+WRITERS = ("output", "save", "save_to", "results", "write")
+"""Parameters that make a command write a file: refused where a command only answers."""
+
+
+def document_of(words: tuple[str, ...]) -> dict[str, Any]:
+    """What `infercost WORDS --json` prints, read back.
+
+    Nothing is read from standard input and nothing is written: a command that would write a file is refused.
+    Raises what the command raises as an InfercostError with its exit code (usage errors as InputError).
+    """
+    name, rest = words[0], words[1:]
+    allowed = [each for each in COMMANDS if each != "check"]
+    if name not in allowed:
+        hint = nearest(name, allowed) or f"; commands: {', '.join(allowed)}"
+        raise InputError(f"'{name[:60]}' is no command that a check can run{hint}")
+    command = _command(name)
+    out, old = io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO())
+    try:
+        with contextlib.redirect_stdout(out):
+            _refuse_all_but_questions(command, name, rest)
+            code = command([*rest, "--json"], standalone_mode=False, prog_name=f"infercost {name}")
+    except Exception as error:
+        # Typer's usage errors share no public base class; this is what they have in common.
+        if isinstance(error, InfercostError) or not hasattr(error, "format_message"):
+            raise
+        raise InputError(error.format_message()) from None
+    finally:
+        sys.stdin = old
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    try:
+        document = json.loads(out.getvalue())
+    except ValueError:
+        raise InputError(f"infercost {' '.join(words)[:60]} has no JSON") from None
+    return dict(document)
+
+
+@cache
+def _command(name: str) -> Any:
+    return typer.main.get_command(importlib.import_module(f"{__package__}.{name}").app)
+
+
+def _refuse_all_but_questions(command: Any, name: str, words: tuple[str, ...]) -> None:
+    """Take the command line apart as the command will, unrun: it is to print JSON and no more."""
+    left = list(words)
+    while True:
+        context = command.context_class(command, info_name=name, **command.context_settings)
+        given, left, _ = command.make_parser(context).parse_args(left)
+        for parameter in command.params:
+            if parameter.name in WRITERS and parameter.name in given:
+                raise InputError(f"{parameter.opts[0]} writes a file; a check only reads")
+        inner = getattr(command, "commands", {}).get(left[0]) if left else None
+        if inner is None:
+            break
+        command, name, left = inner, f"{name} {left[0]}", left[1:]
+    if not any(parameter.name == "json" for parameter in command.params):
+        raise InputError(f"infercost {name} has no JSON")
