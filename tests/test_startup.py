@@ -55,6 +55,7 @@ def modules(*args: str) -> set[str]:
         ("speculate", "--walk", "2,0,1,3"),
         ("speculate", "--model", "llama-7b", "--draft", "llama-68m", "--alpha", "0.7"),
         ("speculate", "--cascade", "llama-3-8b,llama-3-70b", "--accept", "0.6"),
+        ("diagnose", "--model", "llama-7b", "--prompt", "512", "--gen", "16"),
         ("serve", "--model", "llama-7b", "--prompt", "512", "--lengths", "uniform", "--simulate"),
         ("check", "docs/example/budgets.yaml", "--only", "kv-per-token,weights,fits"),
     ],

@@ -207,6 +207,11 @@ OPTIONS = [
     "--cascade",
     "--accept",
     "--only",
+    "--with",
+    "--vs",
+    "--for",
+    "--policy",
+    "--max-len",
 ]
 WORDS = st.sampled_from(
     [
@@ -235,11 +240,25 @@ WORDS = st.sampled_from(
         "0.5",
         "2,0,1,3",
         "mtp",
+        "int4,kv-fp8",
+        "spec=0.7/4",
+        "tpot",
     ]
 ) | st.text(max_size=8)
 
 
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "check")
+COMMANDS = (
+    "kv",
+    "weights",
+    "ops",
+    "roofline",
+    "quant",
+    "compress",
+    "speculate",
+    "serve",
+    "check",
+    "diagnose",
+)
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
