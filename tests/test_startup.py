@@ -51,6 +51,9 @@ def modules(*args: str) -> set[str]:
         ("speculate", "--walk", "2,0,1,3"),
         ("speculate", "--model", "llama-7b", "--draft", "llama-68m", "--alpha", "0.7"),
         ("speculate", "--cascade", "llama-3-8b,llama-3-70b", "--accept", "0.6"),
+        ("explain",),
+        ("explain", "kv"),
+        ("explain", "splitfuse"),
         ("serve", "--model", "llama-7b", "--prompt", "512", "--lengths", "uniform", "--simulate"),
     ],
 )

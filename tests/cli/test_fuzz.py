@@ -206,6 +206,8 @@ OPTIONS = [
     "--exit-prob",
     "--cascade",
     "--accept",
+    "--scale",
+    "--rope-base",
 ]
 WORDS = st.sampled_from(
     [
@@ -233,12 +235,15 @@ WORDS = st.sampled_from(
         "json",
         "0.5",
         "2,0,1,3",
+        "decode",
+        "yarn",
+        "pagedattention",
         "mtp",
     ]
 ) | st.text(max_size=8)
 
 
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve")
+COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "explain")
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
