@@ -26,6 +26,7 @@ COMMANDS = {
     "speculate": "Speculative decoding, Medusa, early exit, cascades.",
     "serve": "Many requests: throughput, latency, limits, dollars per million tokens.",
     "diagnose": "What binds, and every lever ranked by what it would gain.",
+    "explain": "The formula behind a number; what a named system changes.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",

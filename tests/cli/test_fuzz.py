@@ -212,6 +212,8 @@ OPTIONS = [
     "--for",
     "--policy",
     "--max-len",
+    "--scale",
+    "--rope-base",
 ]
 WORDS = st.sampled_from(
     [
@@ -239,6 +241,9 @@ WORDS = st.sampled_from(
         "json",
         "0.5",
         "2,0,1,3",
+        "decode",
+        "yarn",
+        "pagedattention",
         "mtp",
         "int4,kv-fp8",
         "spec=0.7/4",
@@ -259,6 +264,7 @@ COMMANDS = (
     "check",
     "diagnose",
 )
+COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "explain")
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))

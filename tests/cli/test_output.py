@@ -26,6 +26,7 @@ COMMANDS = {
     "compress": ("compress", "--sparsity", "0.6"),
     "check": ("check", str(Path(__file__).parents[2] / "docs" / "example" / "budgets.yaml")),
     "diagnose": ("diagnose", "--model", "llama-7b", "--prompt", "1k", "--gen", "16"),
+    "explain": ("explain", "kv"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -38,6 +39,7 @@ CONTRACT = {
     "compress": {"storages", "bits_per_weight", "of_dense"},
     "check": {"passed", "checks"},
     "diagnose": {"verdicts", "levers", "not_applicable", "plans", "objective", "figures"},
+    "explain": {"topic", "formula", "letters", "value", "unit", "source", "differs", "bill", "commands"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
