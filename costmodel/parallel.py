@@ -10,10 +10,7 @@ from ..models.recurrent import StateSpace
 from ..models.spec import Layer, grouped
 from .arith import ceil_div, most, some
 from .op import Collective, Op
-from .sharding import Parallel as Parallel
-from .sharding import kv_copies as kv_copies
-from .sharding import kv_heads_per_rank as kv_heads_per_rank
-from .sharding import shard_layer, shard_model, stage_layers
+from .sharding import Parallel, shard_layer, shard_model, stage_layers
 from .step import Plan, Segment, Step
 
 

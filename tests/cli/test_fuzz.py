@@ -263,8 +263,8 @@ COMMANDS = (
     "serve",
     "check",
     "diagnose",
+    "explain",
 )
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "explain")
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))
