@@ -36,7 +36,13 @@ def tokens(text: str, option: str) -> int:
 
 
 def token_list(text: str, option: str) -> list[int]:
-    """One count or several between commas: `2k,8k,32k`."""
+    """One count or several between commas: `2k,8k,32k`.
+
+    Raises InputError for one number with commas between its thousands, as it is printed.
+    """
+    if re.fullmatch(r"\s*[0-9]{1,3}(,[0-9]{3})+\s*", text):
+        plain = text.strip().replace(",", "")
+        raise InputError(f"{option} '{text[:60]}' could be one number or several: write {plain}, or 32k,64k")
     return [tokens(part, option) for part in words(text, option)]
 
 

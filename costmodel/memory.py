@@ -21,7 +21,7 @@ from ..models.spec import Model
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
-from .request import Setting
+from .request import Request, Setting
 from .sharding import Parallel, shard_model
 from .step import Segment, Step, decode
 from .weights import weight_bill
@@ -141,6 +141,17 @@ def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:
     return whole - own
 
 
+def widest_prefill(tokens: int, batch: int, chunk: int = CHUNK_TOKENS, encoder: int = 0) -> Step:
+    """The widest step while prompts of `batch` sequences are computed, `chunk` tokens at a time together."""
+    new = min(tokens * batch, max(1, chunk))
+    return Step("prefill", (Segment(1, new, 0, min(batch, new), encoder_new=encoder),))
+
+
+def request_memory(setting: Setting, asked: Request) -> Memory:
+    """The fullest rank of a request: its cache at the end, its prompts computed in chunks as engines do."""
+    return Load(asked.held_tokens, asked.batch, None, encoder=asked.encoder).memory(setting)
+
+
 class Load(NamedTuple):
     """What is to be held: `batch` sequences of `tokens` tokens, prompts computed `chunk` tokens at a time (of
     all sequences together).
@@ -168,11 +179,10 @@ class Load(NamedTuple):
 
     def memory(self, setting: Setting) -> Memory:
         """The bill of the fullest rank."""
-        new = min(self.tokens * self.batch, max(1, self.chunk))
-        prompts = Segment(1, new, 0, min(self.batch, new), encoder_new=self.positions)
         steps = [decode(self.batch, self.tokens, self.positions)]
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
-        steps += [] if self.concat else [Step("prefill", (prompts,))]
+        prompts = widest_prefill(self.tokens, self.batch, self.chunk, self.positions)
+        steps += [] if self.concat else [prompts]
         bills = [
             peak_memory(
                 *(setting, self.tokens, self.batch, step, self.positions, self.concat, self.shared),
@@ -258,7 +268,14 @@ class Load(NamedTuple):
             return None
         one = self.reserve.request(shard_model(setting.model, setting.parallel), self.tokens, setting.run.kv)
         left = max(0, self.budget_bytes(setting, bill) - bill.beside_cache)
-        return pool(self.reserve.engine, one, left, self.tokens, blocks)
+        held = pool(self.reserve.engine, one, left, self.tokens, blocks)
+        if held is None or self.draft is None:
+            return held
+        # A draft's cache is taken of the same pool, request by request.
+        own = shard_model(self.draft, Parallel(tp=setting.parallel.tp))
+        drafted = self.reserve.request(own, self.tokens, setting.run.kv).request_bytes
+        share = one.request_bytes / (one.request_bytes + drafted)
+        return held._replace(concurrency=held.concurrency * share, tokens=int(held.tokens * share))
 
     def smallest_share(self, setting: Setting, bill: Memory) -> float | None:
         """The least share of the engine's rule at which this load fits; None where there is none up to 1."""
