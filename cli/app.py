@@ -25,6 +25,7 @@ COMMANDS = {
     "compress": "Pruning and distillation: what they save and cost.",
     "speculate": "Speculative decoding, Medusa, early exit, cascades.",
     "serve": "Many requests: throughput, latency, limits, dollars per million tokens.",
+    "sweep": "A grid over any options, to a table or a file of any size.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",

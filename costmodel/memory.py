@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import InputError
 from ..models.formats import Format, find_format
 from ..models.recipes import find_recipe
 from ..models.spec import Model
+from .arith import kit, most
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
 from .parallel import Parallel
@@ -54,22 +55,31 @@ def peak_memory(
 
     `concat`: the cache grows by concatenation, so the last one stands beside the new one (transformers up
     to 4.35, before its caches were allocated once; held to optimum-benchmark's peaks). `shared`: first tokens
-    that all sequences have in common and whose rows are kept once.
+    that all sequences have in common and whose rows are kept once. Arrays of tokens and of steps give a bill
+    of arrays.
     """
     fullest = Memory(0, 0, 0)
     for plan, kernels, _ in setting.stages(widest):
-        weights = weight_bill(plan.model, plan.recipe, batch, plan.run.skew).weight_bytes
+        weights = weight_bill(plan.model, plan.recipe).weight_bytes
         if concat:
             grown = allocate(plan.model, "concat", tokens, batch, plan.run.kv, prompt=1, encoder=encoder)
             cache = grown.allocated_bytes
         else:
             cache = cache_bill(plan.model, tokens, batch, plan.run.kv, encoder).logical_bytes
-            cache -= (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
+            cache = cache - (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
         residual = plan.step.tokens * plan.model.hidden * plan.activation_bytes
-        most_of_one = max((op.work.bytes.activations for op in kernels), default=0)
-        here = Memory(weights, cache, int(residual + most_of_one))
-        fullest = max(fullest, here, key=lambda each: each.total)
+        most_of_one: Any = 0
+        for op in kernels:
+            most_of_one = most(most_of_one, op.work.bytes.activations)
+        activations = kit(residual, most_of_one).floor(residual + most_of_one)
+        fullest = fuller(fullest, Memory(weights, cache, activations))
     return fullest
+
+
+def fuller(one: Memory, other: Memory) -> Memory:
+    """The bill with the larger total, element by element for arrays."""
+    more = other.total > one.total
+    return Memory(*(kit(more).where(more, b, a) for a, b in zip(one, other, strict=True)))
 
 
 def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:

@@ -206,6 +206,13 @@ OPTIONS = [
     "--exit-prob",
     "--cascade",
     "--accept",
+    "--pareto",
+    "--by",
+    "--top",
+    "--where",
+    "--shard",
+    "--cached",
+    "--jobs",
 ]
 WORDS = st.sampled_from(
     [
@@ -234,11 +241,14 @@ WORDS = st.sampled_from(
         "0.5",
         "2,0,1,3",
         "mtp",
+        "1..64*2",
+        "tpot,usd",
+        "1/2",
     ]
 ) | st.text(max_size=8)
 
 
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve")
+COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "sweep")
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))

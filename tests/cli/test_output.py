@@ -24,6 +24,7 @@ COMMANDS = {
     "roofline": ("roofline", "--gpu", "h100", "--model", "llama-7b", "--seq", "1k"),
     "quant": ("quant", "--model", "llama-7b", "--seq", "1k", "--weights", "gptq"),
     "compress": ("compress", "--sparsity", "0.6"),
+    "sweep": ("sweep", "--model", "llama-7b", "--prompt", "1k,2k", "--batch", "1..4*2"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -34,6 +35,7 @@ CONTRACT = {
     "roofline": {"gpu", "dtype", "peak_flops_per_s", "bandwidth_bytes_per_s", "ridge", "ops", "measured"},
     "quant": {"weight_bytes", "kv_bytes", "memory_bytes", "tpot_s", "prefill_s", "extra", "quality"},
     "compress": {"storages", "bits_per_weight", "of_dense"},
+    "sweep": {"grid_points", "settings", "impossible_points", "impossible", "points"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
