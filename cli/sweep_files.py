@@ -170,9 +170,9 @@ class Parts:
 
     def open(self, restart: bool) -> None:
         """Make the folder, or go on in it. Raises InputError where it is of another sweep."""
-        if restart and self.folder.is_dir():
-            self.remove()
         mark = self.folder / "sweep"
+        if restart and mark.exists():
+            self.remove()
         self.folder.mkdir(exist_ok=True)
         if not mark.exists():
             if any(self.folder.iterdir()):
@@ -275,7 +275,9 @@ def join_parts(output: Path, form: str, parts: Iterable[Path]) -> int:
         if form == "parquet":
             with _writer(temporary) as out:
                 for path in parts:
-                    out.write_table(parquet().read_table(path))
+                    table = parquet().read_table(path)
+                    if table.num_rows:
+                        out.write_table(table)
         else:
             with temporary.open("wb") as file:
                 file.write(header().encode() if form == "csv" else b"")

@@ -62,22 +62,27 @@ def results(task: Task, work: Work, chunks: list[int], jobs: int) -> Iterator[An
         return
     from collections import deque
     from concurrent.futures import Future, ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
+    others = set(active_children())
     pool = ProcessPoolExecutor(
         min(jobs, len(chunks)), mp_context=get_context("spawn"), initializer=_start, initargs=(task, work)
     )
     try:
         waiting: deque[Future[Any]] = deque()
-        ahead = iter(chunks)
-        for chunk in ahead:
+        for chunk in chunks:
             waiting.append(pool.submit(_do, chunk))
             if len(waiting) >= AHEAD * jobs:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BaseException:
+        # Interrupted, or no longer wanted: chunks under way are not waited for.
+        for process in set(active_children()) - others:
+            process.kill()
+        raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 def _start(task: Task, work: Work) -> None:
