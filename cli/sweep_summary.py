@@ -157,10 +157,9 @@ def _kind(rows: list[dict[str, Any]]) -> str:
     if not sure:
         return "times are floors"
     kinds = sorted({kind for kind, _ in sure})
-    errors = [error for _, error in sure]
-    between = (
-        f"{min(errors):.0%}" if min(errors) == max(errors) else f"{min(errors):.0%} to {max(errors):.0%}"
-    )
+    errors = sorted(error for _, error in sure)
+    ends = dict.fromkeys(f"{error:.0%}" for error in (errors[0], errors[-1]))
+    between = " to ".join(ends)
     return f"times: expected, of kernels alone, {' and '.join(kinds)}: median error {between}"
 
 
