@@ -345,7 +345,11 @@ def merge(
     """
     from .sweep_merge import merge_files
 
-    about = merge_files(Path(output), [Path(part) for part in parts])
+    try:
+        about = merge_files(Path(output), [Path(part) for part in parts])
+    except OSError as error:
+        place = error.filename or output
+        raise InputError(f"cannot read or write {place}: {error.strerror or error}") from None
     lines = [f"{plural(about['points'], 'point')} of {plural(len(parts), 'shard')} in {output}"]
     notes = reason_notes(about["impossible"], about["impossible_points"])
     emit(Report({}, lines, None, notes, quiet=[str(about["points"])]), Sink(quiet=quiet))

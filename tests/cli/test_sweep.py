@@ -398,6 +398,8 @@ def test_a_merge_of_what_does_not_belong(run: Run, tmp_path: Path) -> None:
         "keeps the format"
         in run("sweep", "merge", str(tmp_path / "o.jsonl"), one, two, part("3.csv", "3/3")).err
     )
+    nowhere = (str(tmp_path / "no" / "o.csv"), one, two, part("3.csv", "3/3"))
+    assert "cannot read or write" in run("sweep", "merge", *nowhere).err
     assert not Path(out).exists()
 
 
