@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from .. import InputError
+from ..costmodel.arith import SplitError
 from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, peak_memory, request_memory
@@ -22,7 +24,7 @@ from ..costmodel.request import (
     summed,
 )
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
+from ..costmodel.step import Run, Step
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
@@ -355,8 +357,17 @@ def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -
     out = []
     for start in range(contexts.start, contexts.stop, CHUNK):
         part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)
-        out.append((step_cost(setting, make(part)), len(part)))
+        out += _agreeing(setting, make, part)
     return out
+
+
+def _agreeing(setting: Setting, make: Callable[[Any], Step], contexts: Any) -> list[tuple[Cost, int]]:
+    """Steps at an array of contexts, halved until all steps of an array take the same kernels."""
+    try:
+        return [(step_cost(setting, make(contexts)), len(contexts))]
+    except SplitError:
+        parts = (contexts[: len(contexts) // 2], contexts[len(contexts) // 2 :])
+        return [found for part in parts for found in _agreeing(setting, make, part)]
 
 
 def _point(answer: Answer, price: float | None) -> dict[str, Any]:

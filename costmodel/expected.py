@@ -21,7 +21,7 @@ from .device import Device, device
 from .experts_time import grouped_gemm_s, route_s
 from .gemm_time import gemm_s
 from .kernel_time import TIMES
-from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
+from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work, contents
 from .pointwise_time import RowKernel, pointwise_s, projection_s
 from .prefill_time import append_s, dense_pairs, prefill_s
 from .roofline import math_dtype, sparsity_gain
@@ -47,6 +47,8 @@ ROW_OPS = (
 )
 """Which measured kernel stands for a pointwise op, by a word of its name; others are timed as an add."""
 AROUND_EXPERTS = ("route", "experts.silu_mul", "experts.activation", "combine")
+SMALL_ARRAY, MOST_ARRAYS = 1 << 10, 1 << 10
+"""Elements of arrays whose times are remembered, and how many of those: 16 MiB at the most."""
 NEGLIGIBLE = 0.1
 """A kind of confidence that holds less than this share of a total's time is not the total's."""
 
@@ -77,6 +79,7 @@ class Clock:
         self._own, self._library = own, library
         self._chosen: dict[tuple[str, Key], Choice] = {}
         self._timed: dict[tuple[Key, Work], Expected] = {}
+        self._timed_arrays: dict[tuple[Any, ...], Expected] = {}
         self._experts_key = Key(dtype="bf16")
         self._rows_seen: tuple[Number, Number, Any] | None = None
 
@@ -109,9 +112,21 @@ class Clock:
         try:
             known = self._timed.get((self._experts_key, work))
         except TypeError:
-            return self._time(work)
+            return self._expected_array(work)
         if known is None:
             known = self._timed[(self._experts_key, work)] = self._time(work)
+        return known
+
+    def _expected_array(self, work: Work) -> Expected:
+        """The same of an array: small ones are remembered, for many settings ask for them again."""
+        if sum(getattr(value, "size", 0) for value in vars(work).values()) > SMALL_ARRAY:
+            return self._time(work)
+        key = (self._experts_key, *contents(work))
+        known = self._timed_arrays.get(key)
+        if known is None:
+            if len(self._timed_arrays) >= MOST_ARRAYS:
+                self._timed_arrays.clear()
+            known = self._timed_arrays[key] = self._time(work)
         return known
 
     def each(self, ops: Iterable[Op]) -> list[Expected]:
@@ -223,7 +238,7 @@ class Clock:
         kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
         few = alike(work.new <= FEW_NEW, "decoding or prefill")
-        decoding = few and (work.cached or not some(work.new - 1))
+        decoding = few and (work.cached or alike(work.new == 1, "decoding or prefill"))
         rebuilt = work.qk_dim != work.v_dim and work.heads == work.kv_heads and not decoding
         family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
@@ -285,8 +300,8 @@ class Clock:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
             fast = custom_s(work, self.device, own.params)
-            if mean(fast) < mean(seconds):
-                return least(seconds, fast), own.confidence
+            quicker = own if mean(fast) < mean(seconds) else choice
+            return least(seconds, fast), quicker.confidence
         return seconds, choice.confidence
 
 

@@ -175,15 +175,15 @@ class Cost(NamedTuple):
         return self.floor if self.expected is None else self.expected
 
     @property
-    def mfu(self) -> float:
+    def mfu(self) -> Number:
         """Matrix FLOPs over those the devices could have done. Source: PaLM, arXiv 2204.02311, 4.1."""
-        return float(self.compute_s / self.best)
+        return self.compute_s / self.best
 
     @property
-    def mbu(self) -> float:
+    def mbu(self) -> Number:
         """Compulsory bytes over those the devices could have moved. Source: Databricks, "LLM Inference
         Performance Engineering: Best Practices" (model bandwidth utilization)."""
-        return float(self.memory_s / self.best)
+        return self.memory_s / self.best
 
     def times(self, share: float = 1.0) -> dict[str, float | None]:
         """bound, floor and expected, or a share of each."""

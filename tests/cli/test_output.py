@@ -27,6 +27,7 @@ COMMANDS = {
     "check": ("check", str(Path(__file__).parents[2] / "docs" / "example" / "budgets.yaml")),
     "diagnose": ("diagnose", "--model", "llama-7b", "--prompt", "1k", "--gen", "16"),
     "explain": ("explain", "kv"),
+    "sweep": ("sweep", "--model", "llama-7b", "--prompt", "1k,2k", "--batch", "1..4*2"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -40,6 +41,7 @@ CONTRACT = {
     "check": {"passed", "checks"},
     "diagnose": {"verdicts", "levers", "not_applicable", "plans", "objective", "figures"},
     "explain": {"topic", "formula", "letters", "value", "unit", "source", "differs", "bill", "commands"},
+    "sweep": {"grid_points", "settings", "impossible_points", "impossible", "points"},
     "models": {"models"},
     "gpus": {"gpus"},
 }
