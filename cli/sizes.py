@@ -37,13 +37,7 @@ def tokens(text: str, option: str) -> int:
 
 def token_list(text: str, option: str, most: int = MAX_POINTS) -> list[int]:
     """One count or several between commas, `2k,8k,32k`; a range `1k..128k*2` or `1k..16k+1k` is the counts
-    from the first to no more than the second, each so many times, or so much more than, the one before.
-
-    Raises InputError for one number with commas between its thousands, as it is printed.
-    """
-    if re.fullmatch(r"\s*[0-9]{1,3}(,[0-9]{3})+\s*", text):
-        plain = text.strip().replace(",", "")
-        raise InputError(f"{option} '{text[:60]}' could be one number or several: write {plain}, or 32k,64k")
+    from the first to no more than the second, each so many times, or so much more than, the one before."""
     out: list[int] = []
     for part in words(text, option):
         out += _range(part, option, most) if ".." in part else [tokens(part, option)]
