@@ -41,6 +41,7 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
+    reads_through_encoder,
     window_tokens,
     without_constant,
 )
@@ -262,9 +263,7 @@ def request(
         )
         setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile, left).checked()
         positions = encoder_positions(one, encoder_seq, length)
-        # What is read goes through an encoder where there is one; its decoder starts from one token.
-        read = one.encoder is not None and encoder_seq is None and not one.encoder.positions
-        begun = 1 if read and phase != "decode" else length
+        begun = 1 if reads_through_encoder(one, encoder_seq) and phase != "decode" else length
         asked = Request(begun, out, many, hit, positions)
         other = None
         if apart is not None:

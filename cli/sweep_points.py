@@ -12,7 +12,7 @@ from ..costmodel.roofline import default_dtype, ridge, verdict
 from ..costmodel.serving import balance
 from ..costmodel.sweeping import Lengths, Rectangle, rectangle
 from ..costmodel.weights import weight_bill
-from .inputs import encoder_positions
+from .inputs import encoder_positions, reads_through_encoder
 from .sweep_grid import Grid, Unit
 
 Columns = dict[str, Any]
@@ -73,8 +73,13 @@ def evaluate(grid: Grid, chunk: int) -> Chunk:
         try:
             setting = grid.built(unit.setting)
             encoder = encoder_positions(setting.model, grid.encoder_seq, prompt)
+            begun = prompt
+            if reads_through_encoder(setting.model, grid.encoder_seq):
+                begun = np.ones_like(prompt)
+                if cached.any():
+                    raise InputError("an encoder reads the prompt: a prefix cache holds none of it")
             whole = Lengths(
-                prompt, gen, cached, np.broadcast_to(np.asarray(encoder, dtype=float), prompt.shape)
+                begun, gen, cached, np.broadcast_to(np.asarray(encoder, dtype=float), prompt.shape)
             )
             lengths = whole.take(possible)
             costs = rectangle(setting, batches, lengths)

@@ -162,7 +162,8 @@ def request_memory(setting: Setting, asked: Request) -> Memory:
     Arrays of prompts and batches give a bill of arrays.
     """
     held, batch, encoder = asked.held_tokens, asked.batch, asked.encoder
-    steps = (decode(batch, most(held, 2), encoder), widest_prefill(held, batch, encoder=encoder))
+    fresh = asked.prompt - asked.cached
+    steps = (decode(batch, most(held, 2), encoder), widest_prefill(fresh, batch, encoder=encoder))
     token, prompts = (peak_memory(setting, held, batch, step, encoder) for step in steps)
     return fuller(token, prompts)
 

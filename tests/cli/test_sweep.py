@@ -98,6 +98,8 @@ def test_every_point_is_the_request(model: str, more: tuple[str, ...], ask: Ask)
     args = (*args, "--tp", MODELS[model])
     if model == "llama-3-8b":
         args = (*args, "--pp", "3")
+    if model == "flan-t5-xl":
+        args = (*args, "--encoder-seq", "300")
     axes = (("--prompt", lengths), ("--gen", gens), ("--batch", batches), ("--cached", cached))
     options = [part for name, values in axes for part in (name, ",".join(map(str, values)))]
     got = ask("sweep", *args, *options)
@@ -543,3 +545,14 @@ def test_a_place_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     (tmp_path / "y.csv.parts").touch()
     taken = str(tmp_path / "y.csv")
     assert "cannot write" in run("sweep", "--model", "gpt2", "--prompt", "1", "-o", taken).err
+
+
+def test_an_encoder_reads_the_prompt(ask: Ask) -> None:
+    """As `request` does: the decoder starts from one token, and no prefix of what is read is cached."""
+    args = ("--model", "flan-t5-xl", "--gen", "8")
+    (point,) = ask("sweep", *args, "--prompt", "500,600", "--batch", "2", "--top", "1", "--by", "ttft")[
+        "points"
+    ]
+    alone = ask("request", *args, "--prompt", "500", "--batch", "2")
+    assert (point["inputs"]["prompt"], point["inputs"]["encoder_seq"]) == (1, 500)
+    assert point["ttft_s"]["floor"] == pytest.approx(alone["ttft_s"]["floor"])
