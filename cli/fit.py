@@ -41,6 +41,9 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .pictures.chart import Chart
+from .pictures.file import check_plot, draw
+from .pictures.memory import Held, bill_chart, context_chart, contexts
 from .pools import CONCATENATING, Flags
 from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
@@ -154,6 +157,7 @@ def fit(
         str | None,
         typer.Option("--actual", help="Bytes that were seen (18.9GB, 17GiB): beside the estimate."),
     ] = None,
+    plot: o.Plot = None,
     require: Annotated[bool, typer.Option("--require", help="Exit 1 where it does not fit.")] = False,
     layers: o.Layers = None,
     heads: o.Heads = None,
@@ -176,9 +180,11 @@ def fit(
     infercost fit --model llama-3-8b --gpu rtx4090 --engine llama.cpp --weights q4_k_m --seq 32k
     infercost fit --model deepseek-v3 --gpu h200 --tp 8 --seq 64k
     infercost fit --model llama-3-70b --gpu all --seq 8k
+    infercost fit --model llama-3-8b --gpu h100 --seq 32k --batch 8 --plot memory.svg
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    check_plot(plot)
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
@@ -244,6 +250,8 @@ def fit(
     final.document = document("fit", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
     final.quiet = ["inf" if a.concurrency is None else repr(a.concurrency) for a in answers]
+    if plot is not None:
+        draw(plot, [bill_chart(points)] + ([] if listed else [_over_context(answers[0])]))
     emit(final, sink)
     if require and not all(point["fits"] for point in points):
         worst = min(answers, key=lambda answer: answer.free_bytes)
@@ -317,6 +325,18 @@ def _point(answer: Answer) -> dict[str, Any]:
         "gpus_as": {"tp": needed.tp, "pp": needed.pp} if needed else None,
         "would_fit": [change._asdict() for change in answer.changes],
     }
+
+
+def _over_context(answer: Answer) -> Chart:
+    """The bill of the point at other lengths, as far as its budget reaches and beyond."""
+    load, setting = answer.load, answer.setting
+    held = [
+        Held(tokens, _terms(load._replace(tokens=tokens).memory(setting)))
+        for tokens in contexts(load.tokens, answer.max_seq)
+    ]
+    many = plural(load.batch, "sequence")
+    title = f"Memory over the context: {setting.model.title or setting.model.name}, {many}, {setting.gpu.title}"
+    return context_chart(title, held, answer.budget_bytes, load.tokens, answer.max_seq)
 
 
 def _terms(memory: Memory) -> dict[str, int]:

@@ -104,6 +104,7 @@ def kv(
     window_share: o.WindowShare = 0.8,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
+    plot: o.Plot = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -121,9 +122,14 @@ def kv(
     infercost kv --model llama-7b --seq 1000 --alloc paged --block 16
     infercost kv --model gpt-oss-120b --seq 128k --engine vllm --kv-budget 5.38GiB
     infercost kv --model qwen3-32b --seq 32k --tp 4
+    infercost kv --model llama-3-70b,gemma-3-27b,deepseek-v3 --seq 128k --plot cache.svg
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    if plot is not None:
+        from .pictures.file import check_plot
+
+        check_plot(plot)
     flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
     pooled = flags.memory is not None
     parallel = Parallel(tp=tp)
@@ -181,8 +187,39 @@ def kv(
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
+    if plot is not None:
+        _draw(plot, points, flags)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
+
+
+def _draw(path: str, points: list[Point], flags: Flags) -> None:
+    """The cache of every model, format and batch of the points over the context; with an engine what it takes
+    on a rank, against its pool."""
+    from functools import partial
+
+    from .pictures.file import draw
+    from .pictures.memory import MOST_BARS, cache_chart, contexts
+
+    def held(point: Point, length: int) -> int:
+        if flags.memory is not None:
+            ranks = Parallel(tp=point.ranks)
+            return taken(flags, point.model, point.fmt, length, point.batch, ranks).all_bytes
+        library = flags.engine == CONCATENATING
+        bill = cache_bill(point.model, length, point.batch, point.fmt, point.positions, library=library)
+        return bill.logical_bytes
+
+    longest = max(point.seq for point in points)
+    kinds = {(point.model.name, point.fmt.name, point.batch): point for point in points}
+    if len(kinds) > MOST_BARS:
+        raise InputError(f"--plot: {len(kinds)} lines are more than the {MOST_BARS} that a picture tells apart")
+    lines = []
+    for (name, fmt, batch), point in kinds.items():
+        lines.append((f"{name}, {plural(batch, 'sequence')}, KV {fmt}", partial(held, point)))
+    named = ", ".join(dict.fromkeys(point.model.title or point.model.name for point in points))
+    what = f"KV cache and state as {flags.engine} takes them" if flags.memory else "KV cache and state"
+    pool = next((point.taken.pool.bytes for point in points if point.taken and point.taken.pool), None)
+    draw(path, [cache_chart(f"{what}: {named}", lines, contexts(longest, None), pool)])
 
 
 def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:
