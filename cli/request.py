@@ -256,7 +256,11 @@ def request(
             skew=skew,
         )
         setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile, left).checked()
-        asked = Request(length, out, many, hit, encoder_positions(one, encoder_seq, length))
+        positions = encoder_positions(one, encoder_seq, length)
+        # What is read goes through an encoder where there is one; its decoder starts from one token.
+        read = one.encoder is not None and encoder_seq is None and not one.encoder.positions
+        begun = 1 if read and phase != "decode" else length
+        asked = Request(begun, out, many, hit, positions)
         other = None
         if apart is not None:
             ranks = Parallel(tp=prefill_tp or tp)
@@ -447,7 +451,8 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     if answer.phase == "decode":
         what = f"one decode step at {count(got['prompt'])} tokens"
     else:
-        what = f"{count(asked.prompt)} tokens in, {count(asked.gen)} out"
+        read = f", {count(asked.encoder)} encoder positions" if asked.encoder else ""
+        what = f"{plural(asked.prompt, 'token')} in{read}, {count(asked.gen)} out"
     sure = f" {whole.confidence}" if whole.confidence else " (floor)"
     name = setting.model.title or setting.model.name
     lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}"]

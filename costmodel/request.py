@@ -266,13 +266,14 @@ class Dollars(NamedTuple):
 def dollars(
     setting: Setting, request: Request, ttft: Cost | None, decoding: Cost | None, usd_per_hour: float
 ) -> Dollars:
-    """Price × devices × time, shared evenly by the requests; input pays the prefill, output the decode.
+    """Price × devices × time, shared evenly by the requests; input (encoder positions with it) pays the
+    prefill, output the decode.
 
     request = input × computed tokens + cached_input × cached ones + output × decode steps.
     """
     per_s = usd_per_hour / 3600 * setting.devices / (request.batch * setting.replicas)
     million = 1e6 * per_s
-    computed = request.prompt - request.cached
+    computed = request.prompt - request.cached + request.encoder
     reading = fresh = ttft.best if ttft else 0.0
     if request.cached and ttft:
         alone = request._replace(prompt=computed, cached=0)

@@ -84,7 +84,8 @@ def test_parts_make_the_whole(model: str, ask: Ask) -> None:
         parts = got["ttft_s"][key] + got["decode_steps"] * got["tpot_s"][key]
         assert got["e2e_s"][key] == pytest.approx(parts, rel=1e-9)
     rates = got["usd_per_million"]
-    paid = (rates["input"] * 300 + rates["output"] * 19) / 1e6
+    read = 300 + (got["inputs"]["encoder_seq"] or 0)
+    paid = (rates["input"] * read + rates["output"] * 19) / 1e6
     assert got["usd"] == pytest.approx(paid, rel=1e-9)
     assert got["usd"] == pytest.approx(3 / 3600 * got["e2e_s"]["expected"] / 2, rel=1e-9)
     assert got["energy_j"] == pytest.approx(400 * got["e2e_s"]["expected"] / 2, rel=1e-9)
