@@ -8,8 +8,10 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 class Canvas:
-    """`columns` x `rows` characters; dots are addressed from the top left. A `tone` is an ANSI colour code (0:
-    none); the last one drawn in a cell is its colour."""
+    """`columns` x `rows` characters; dots are addressed from the top left.
+
+    A `tone` is an ANSI colour code (0: none); the last one drawn in a cell is its colour.
+    """
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows

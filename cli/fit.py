@@ -335,7 +335,9 @@ def _over_context(answer: Answer) -> Chart:
         for tokens in contexts(load.tokens, answer.max_seq)
     ]
     many = plural(load.batch, "sequence")
-    title = f"Memory over the context: {setting.model.title or setting.model.name}, {many}, {setting.gpu.title}"
+    title = (
+        f"Memory over the context: {setting.model.title or setting.model.name}, {many}, {setting.gpu.title}"
+    )
     return context_chart(title, held, answer.budget_bytes, load.tokens, answer.max_seq)
 
 

@@ -212,7 +212,9 @@ def _draw(path: str, points: list[Point], flags: Flags) -> None:
     longest = max(point.seq for point in points)
     kinds = {(point.model.name, point.fmt.name, point.batch): point for point in points}
     if len(kinds) > MOST_BARS:
-        raise InputError(f"--plot: {len(kinds)} lines are more than the {MOST_BARS} that a picture tells apart")
+        raise InputError(
+            f"--plot: {len(kinds)} lines are more than the {MOST_BARS} that a picture tells apart"
+        )
     lines = []
     for (name, fmt, batch), point in kinds.items():
         lines.append((f"{name}, {plural(batch, 'sequence')}, KV {fmt}", partial(held, point)))

@@ -17,7 +17,6 @@ from ..costmodel.roofline import (
     op_verdict,
     peak_flops,
     ridge,
-    work_math,
 )
 from ..hardware.calibration import Key
 from ..hardware.catalogue import ALIASES, load_gpu
@@ -160,7 +159,9 @@ def roofline(
     roofs = len({(point["gpu"], point["dtype"]) for point in points})
     if plot is not None:
         if roofs > MOST_ROOFS:
-            raise InputError(f"--plot: {roofs} roofs are more than the {MOST_ROOFS} that a picture tells apart")
+            raise InputError(
+                f"--plot: {roofs} roofs are more than the {MOST_ROOFS} that a picture tells apart"
+            )
         draw(plot, [roofline_chart(points, reached=True)])
     if shown and roofs <= MOST_ROOFS:
         chart, columns = roofline_chart(points), _picture_columns()

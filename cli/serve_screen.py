@@ -18,7 +18,7 @@ FIGURES = ("batch", "users", "GPUs", "TTFT", "TPOT", "gap", "tokens/s", "$/M out
 
 
 def report(studies: list[Study], asked: Asked, seen: float | None, body: dict[str, Any]) -> Report:
-    """The screen: the best point in a line, every point, what explains them, the curve; `body` is the JSON."""
+    """The screen: the best point in a line, every point, what explains them, the curve of the JSON `body`."""
     single = studies[0] if len(studies) == 1 else None
     table, notes = without_constant(_points(studies, asked), (*OF_SETTING, "users", "GPUs", "gap", "used"))
     notes += _notes(studies, asked, seen)

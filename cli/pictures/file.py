@@ -19,7 +19,9 @@ def check_plot(path: str | None) -> None:
         return
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise InputError(f"--plot {path[:80]}: the suffix says the kind of picture; use {' or '.join(SUFFIXES)}")
+        raise InputError(
+            f"--plot {path[:80]}: the suffix says the kind of picture; use {' or '.join(SUFFIXES)}"
+        )
     if suffix == ".png":
         needs_matplotlib()
 

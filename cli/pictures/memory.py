@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from ..text import count, size
 from .chart import Axis, Bar, Chart, Line, Point, Rule, bytes_name, doublings, tokens_name, upwards
 
-TONES = {"weights": 0, "cache": 1, "activations": 2, "draft": 3}
+TONES = {
+    "weights": 0,
+    "cache": 1,
+    "activations": 2,
+    "draft": 3,
+    "context": 4,
+    "nccl": 5,
+    "graphs": 3,
+    "other": 4,
+}
 MOST_BARS = 24
 NAME = 34
 """Characters of a bar's name."""
@@ -67,7 +76,14 @@ def bill_chart(points: Sequence[dict[str, Any]]) -> Chart:
 
 def _names(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells the points apart, or the first one's weights and KV where there is one alone."""
-    words = {"model": "{}", "gpu": "{}", "seq": "{} tokens", "batch": "{} at once", "weights": "{}", "kv": "KV {}"}
+    words = {
+        "model": "{}",
+        "gpu": "{}",
+        "seq": "{} tokens",
+        "batch": "{} at once",
+        "weights": "{}",
+        "kv": "KV {}",
+    }
     keys = [key for key in words if len({each[key] for each in inputs}) > 1] or ["weights", "kv"]
     written = [
         [tokens_name(each[key]) if key in ("seq", "batch") else str(each[key]) for key in keys]
@@ -78,14 +94,14 @@ def _names(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def context_chart(
-    title: str, held: Sequence[Held], budget: int, asked: int, longest: int | None
-) -> Chart:
+def context_chart(title: str, held: Sequence[Held], budget: int, asked: int, longest: int | None) -> Chart:
     """Stacked areas of every term over the context, the budget, and where they cross; `asked` is marked."""
     x = doublings("tokens of each sequence", [each.tokens for each in held], tokens_name)
     totals = [sum(each.terms.values()) for each in held]
     here = next(total for each, total in zip(held, totals, strict=True) if each.tokens == asked)
-    y = upwards("bytes of the fullest rank", min(max(totals), max(budget * 1.6, here * 1.1)), bytes_name, True)
+    y = upwards(
+        "bytes of the fullest rank", min(max(totals), max(budget * 1.6, here * 1.1)), bytes_name, True
+    )
     names = [name for name in held[0].terms if any(each.terms.get(name) for each in held)]
     # What grows lies on what does not.
     names.sort(key=lambda name: held[-1].terms.get(name, 0) - held[0].terms.get(name, 0))

@@ -1,4 +1,4 @@
-"""Colours by tone, for light and for dark paper. Six of Okabe and Ito's kind that differ in lightness, too."""
+"""Colours by tone, for light and for dark paper. Words in any of them can be read."""
 
 from __future__ import annotations
 

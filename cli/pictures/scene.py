@@ -207,10 +207,10 @@ class _Layout:
             middle = min(max(x, half + 2), self.width - half - 2)
             self.shapes.append(Stroke(((x, self.top), (x, self.bottom)), "grid"))
             if middle - half >= free:
-                self.shapes.append(Words(middle, self.bottom + 16, name, "muted", anchor="middle"))
+                self.shapes.append(Words(middle, self.bottom + 18, name, "muted", anchor="middle"))
                 free = middle + half + GAP
         self.shapes.append(Stroke(((self.left, self.bottom), (self.right, self.bottom)), "muted"))
-        self.shapes.append(Words(self.right, self.bottom + 32, x_axis.label, "muted", anchor="end"))
+        self.shapes.append(Words(self.right, self.bottom + 34, x_axis.label, "muted", anchor="end"))
 
     def _line(self, line: Line, below: Line | None) -> None:
         spots = tuple(self.at(spot) for spot in line.spots)
@@ -293,7 +293,7 @@ class _Layout:
 
     def _legend(self, signs: list[str]) -> float:
         """The names of the lettered points below the picture; where they end."""
-        y = self.bottom + 36
+        y = self.bottom + 38
         for sign, point in zip(signs, self.chart.points, strict=True):
             rows = _wrapped(point.name, self.right - 5 * GAP, SIZE)
             for i, text in enumerate(rows):

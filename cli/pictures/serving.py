@@ -82,7 +82,7 @@ def throughput_chart(
     }
     found = {name: line for name, line in found.items() if len(line) > 2}
     every = [at(point) for line in found.values() for point in line]
-    if len({x for x, _ in every}) < 2 or len({y for _, y in every}) < 2:
+    if not all(_spread(values) for values in zip(*every, strict=True)) or not every:
         return None
     xs = [x for x, _ in every]
     x = decades(LATENCIES[latency], [*xs, *([limit_s] if limit_s else [])], seconds_name, whole=False)
@@ -104,6 +104,11 @@ def throughput_chart(
     rules = [Rule("x", limit_s, f"limit {seconds(limit_s)}")] if limit_s else []
     about = f"Throughput against {LATENCIES[latency]}: {', '.join(found)}."
     return Chart(title, about, x, y, tuple(lines), tuple(named), tuple(rules), rows=rows)
+
+
+def _spread(values: Sequence[float]) -> bool:
+    """Whether they differ by more than anyone could see."""
+    return max(values) > 1.001 * min(values)
 
 
 def cost_chart(title: str, points: Sequence[Mapping[str, Any]]) -> Chart | None:
@@ -153,7 +158,9 @@ def serve_charts(title: str, document: Mapping[str, Any], limits: Mapping[str, f
     points, marked = document["points"], marked_points(document)
     tpot = "tpot_s" if all(point["tpot_s"] for point in points) else "e2e_s"
     found = [
-        throughput_chart(f"{title}: throughput against {LATENCIES[key]}", points, key, limits.get(key), marked)
+        throughput_chart(
+            f"{title}: throughput against {LATENCIES[key]}", points, key, limits.get(key), marked
+        )
         for key in (tpot, *(["ttft_s"] if limits.get("ttft_s") else []))
     ]
     found.append(cost_chart(f"{title}: cost against batch", points))

@@ -16,7 +16,8 @@ def _rules(colours: dict[str, str]) -> str:
 
 
 STYLE = (
-    f".ic text{{font-family:{FONT}}}.ic .b{{font-weight:600}}.ic .none{{fill:none}}.ic .round{{stroke-linecap:round}}.ic .pale{{fill-opacity:.2}}"
+    f".ic text{{font-family:{FONT}}}.ic .b{{font-weight:600}}.ic .none{{fill:none}}"
+    ".ic .round{stroke-linecap:round}.ic .pale{fill-opacity:.2}"
     + _rules(LIGHT)
     + f"@media screen and (prefers-color-scheme:dark){{{_rules(DARK)}}}"
 )
@@ -52,9 +53,7 @@ def _shape(shape: Shape) -> str:
         path = "".join(f"M{_n(x)} {_n(y)}h0" for x, y in shape.spots)
         return f'<path class="none round k-{shape.tone}" stroke-width="{_n(shape.width)}" d="{path}"/>'
     if isinstance(shape, Box):
-        place = (
-            f'x="{_n(shape.x)}" y="{_n(shape.y)}" width="{_n(shape.width)}" height="{_n(shape.height)}"'
-        )
+        place = f'x="{_n(shape.x)}" y="{_n(shape.y)}" width="{_n(shape.width)}" height="{_n(shape.height)}"'
         return f'<rect class="f-{shape.tone} k-paper" {place}>{_hint(shape.hint)}</rect>'
     if isinstance(shape, Dot):
         paint = f"f-paper k-{shape.tone}" if shape.hollow else f"f-{shape.tone} k-paper"

@@ -61,9 +61,7 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
         canvas.mark(*at((point.x, point.y)), letter, _code(point.tone))
         legend.append((letter, point.name, _code(point.tone)))
     margin = max(len(name) for _, name in chart.y.ticks)
-    rows = {
-        round((1 - chart.y.at(value)) * (canvas.height - 1)) // 4: name for value, name in chart.y.ticks
-    }
+    rows = {round((1 - chart.y.at(value)) * (canvas.height - 1)) // 4: name for value, name in chart.y.ticks}
     out = [chart.y.label] if chart.y.label else []
     out += [f"{rows.get(i, ''):>{margin}} ┤{line}" for i, line in enumerate(canvas.lines(colour))]
     out += _below(chart.x, columns, margin)
