@@ -25,6 +25,8 @@ COMMANDS = {
     "compress": "Pruning and distillation: what they save and cost.",
     "speculate": "Speculative decoding, Medusa, early exit, cascades.",
     "serve": "Many requests: throughput, latency, limits, dollars per million tokens.",
+    "diagnose": "What binds, and every lever ranked by what it would gain.",
+    "explain": "The formula behind a number; what a named system changes.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",
@@ -83,6 +85,7 @@ def make_app() -> typer.Typer:
         infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
         infercost request --model llama-3-8b --gpu h100 --prompt 2k --gen 256
         infercost serve --model llama-3-8b --gpu h100 --prompt 512 --gen 128 --tpot 20ms
+        infercost diagnose --model llama-3-8b --gpu h100 --prompt 2k
         infercost roofline --gpu a100
         """
 

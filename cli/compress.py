@@ -8,8 +8,8 @@ import typer
 
 from .. import InputError
 from ..costmodel.compression import Kept
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Request, Setting
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu

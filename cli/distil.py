@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.distillation import soft_label_bytes, teaching_flops, training_flops
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Request, Setting, dollars, summed
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.spec import Gpu
 from ..models.dimensions import MAX_DIMENSION

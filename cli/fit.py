@@ -19,8 +19,9 @@ from ..costmodel.memory import (
     longest,
     what_would_fit,
 )
-from ..costmodel.parallel import Parallel, shard
+from ..costmodel.parallel import shard
 from ..costmodel.request import Setting
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
 from ..hardware.catalogue import gpu_names, load_gpu
 from ..hardware.spec import Gpu

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from .. import InputError
 from ..costmodel.kv import Allocation, CacheBill, CacheGroup, allocate, cache_bill
-from ..costmodel.parallel import Parallel, shard_model
+from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
@@ -28,9 +28,11 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
-from .pools import CONCATENATING, Flags, Taken, taken, taken_json, taken_notes, taken_table
 from .sizes import token_list, tokens, words
 from .text import count, plural, size, size_both
+
+if TYPE_CHECKING:
+    from .pools import Flags, Taken
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -130,8 +132,9 @@ def kv(
         from .pictures.file import check_plot
 
         check_plot(plot)
-    flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
-    pooled = flags.memory is not None
+    flags = _flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks)
+    pooled = flags is not None and flags.memory is not None
+    library = flags is not None and not pooled
     parallel = Parallel(tp=tp)
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     policies = _policies(alloc, None if pooled else block, max_len)
@@ -146,7 +149,7 @@ def kv(
     for one, length, sequences in grid(chosen, grown, batches):
         for fmt in kv_formats(kv_format, one):
             positions = encoder_positions(one, encoder_seq, length)
-            bill = cache_bill(one, length, sequences, fmt, positions, library=flags.engine == CONCATENATING)
+            bill = cache_bill(one, length, sequences, fmt, positions, library=library)
             if reserved is not None and reserved < length:
                 raise InputError(f"--max-len {reserved:,} is shorter than the {length:,} tokens kept")
             allocated = [
@@ -161,9 +164,13 @@ def kv(
                     sequences,
                     fmt,
                     positions,
-                    flags.engine == CONCATENATING,
+                    library,
                 )
-            by_engine = taken(flags, one, fmt, length, sequences, parallel) if pooled else None
+            by_engine = None
+            if flags is not None and pooled:
+                from .pools import taken
+
+                by_engine = taken(flags, one, fmt, length, sequences, parallel)
             points.append(
                 Point(one, length, sequences, fmt, bill, positions, allocated, tp, rank_bill, by_engine)
             )
@@ -171,9 +178,9 @@ def kv(
     inputs: dict[str, Any] = {
         "command": "kv",
         "what_if": what_if.given(),
-        "engine": flags.engine or "serving",
+        "engine": flags.engine if flags else "serving",
     }
-    if pooled:
+    if flags is not None and pooled:
         inputs |= {
             "engine_flags": flags.how()._asdict(),
             "kv_budget_bytes": flags.budget_bytes,
@@ -188,40 +195,29 @@ def kv(
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
     if plot is not None:
-        _draw(plot, points, flags)
+        from .kv_picture import draw_cache
+
+        draw_cache(plot, points, flags, library)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
 
 
-def _draw(path: str, points: list[Point], flags: Flags) -> None:
-    """The cache of every model, format and batch of the points over the context; with an engine what it takes
-    on a rank, against its pool."""
-    from functools import partial
+def _flags(
+    engine: str | None,
+    block: str | None,
+    chunk: str | None,
+    ubatch: str | None,
+    dcp: int,
+    window_share: float,
+    budget: str | None,
+    blocks: int | None,
+) -> Flags | None:
+    """The engine and its flags; None where neither is given, and nothing about engines need be read."""
+    if engine is None and budget is None and blocks is None:
+        return None
+    from .pools import Flags
 
-    from .pictures.file import draw
-    from .pictures.memory import MOST_BARS, cache_chart, contexts
-
-    def held(point: Point, length: int) -> int:
-        if flags.memory is not None:
-            ranks = Parallel(tp=point.ranks)
-            return taken(flags, point.model, point.fmt, length, point.batch, ranks).all_bytes
-        library = flags.engine == CONCATENATING
-        bill = cache_bill(point.model, length, point.batch, point.fmt, point.positions, library=library)
-        return bill.logical_bytes
-
-    longest = max(point.seq for point in points)
-    kinds = {(point.model.name, point.fmt.name, point.batch): point for point in points}
-    if len(kinds) > MOST_BARS:
-        raise InputError(
-            f"--plot: {len(kinds)} lines are more than the {MOST_BARS} that a picture tells apart"
-        )
-    lines = []
-    for (name, fmt, batch), point in kinds.items():
-        lines.append((f"{name}, {plural(batch, 'sequence')}, KV {fmt}", partial(held, point)))
-    named = ", ".join(dict.fromkeys(point.model.title or point.model.name for point in points))
-    what = f"KV cache and state as {flags.engine} takes them" if flags.memory else "KV cache and state"
-    pool = next((point.taken.pool.bytes for point in points if point.taken and point.taken.pool), None)
-    draw(path, [cache_chart(f"{what}: {named}", lines, contexts(longest, None), pool)])
+    return Flags(engine, block, chunk, ubatch, dcp, window_share, budget, blocks).checked()
 
 
 def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:
@@ -281,6 +277,8 @@ def _as_json(point: Point) -> dict[str, Any]:
         out["bytes_per_token_per_rank"] = point.rank_bill.bytes_per_token
         out["kv_copies"] = point.rank_bill.logical_bytes * point.ranks / (bill.logical_bytes or 1)
     if point.taken:
+        from .pools import taken_json
+
         return out | taken_json(point.taken)
     if point.allocations:
         out["allocated_bytes"] = point.allocations[0].allocated_bytes
@@ -336,6 +334,8 @@ def _single(point: Point, what_if: WhatIf) -> Report:
     if point.allocations:
         tables.append(_allocation_table(point.allocations))
     if point.taken:
+        from .pools import taken_table
+
         tables.append(taken_table(point.taken))
     notes = limit_notes([(point.model, point.seq)]) + inferred_notes(point.model)
     notes.append(
@@ -350,6 +350,8 @@ def _single(point: Point, what_if: WhatIf) -> Report:
             f"{size(point.rank_bill.bytes_per_token)} per token{copies}"
         )
     if point.taken:
+        from .pools import taken_notes
+
         notes += taken_notes(point.taken, point.batch)
     records = [
         {"model": point.model.name, "seq": point.seq, "batch": point.batch} | g

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.engines import ALLOCATORS, How, Pool, Reserved, pool, reserved
-from ..costmodel.parallel import Parallel, shard_model
+from ..costmodel.sharding import Parallel, shard_model
 from ..hardware.engine import EngineMemory, load_engine
 from ..models.formats import Format
 from ..models.spec import Model

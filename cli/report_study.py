@@ -1,4 +1,4 @@
-"""What `infercost report` knows: other commands' documents, and a lattice of requests around the one asked."""
+"""What `infercost report` knows: other commands' documents, and a lattice of requests around it."""
 
 from __future__ import annotations
 

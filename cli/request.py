@@ -11,7 +11,6 @@ from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, peak_memory
 from ..costmodel.offload import Offload
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import (
     Cost,
     Dollars,
@@ -22,6 +21,7 @@ from ..costmodel.request import (
     step_cost,
     summed,
 )
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine

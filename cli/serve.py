@@ -8,9 +8,9 @@ import typer
 
 from .. import InputError
 from ..costmodel.batching import Lengths
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Setting
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine

@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Setting
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe

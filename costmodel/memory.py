@@ -21,8 +21,8 @@ from ..models.spec import Model
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
-from .parallel import Parallel, shard_model
 from .request import Setting
+from .sharding import Parallel, shard_model
 from .step import Segment, Step, decode
 from .weights import weight_bill
 

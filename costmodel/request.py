@@ -24,8 +24,9 @@ from .forward import ops
 from .limits import positive_counts
 from .offload import LINK_SHARE, Offload
 from .op import Op
-from .parallel import Parallel, link_ops, rank_step, shard
+from .parallel import link_ops, rank_step, shard
 from .roofline import compulsory_bytes, compute_s, totals
+from .sharding import Parallel
 from .step import Plan, Run, Segment, Step, decode, prefill
 from .transfer import Confidence
 

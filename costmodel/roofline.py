@@ -172,9 +172,16 @@ def step_floor_s(ops: Iterable[Op], gpu: Gpu) -> Number:
     return sum(op.count * floor_s(op.work, gpu) for op in ops)
 
 
-def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
-    """Bytes no implementation of the step avoids: each weight read once, each cache row that the step
-    needs touched once (read if old, written if new), each state read and written.
+class Compulsory(NamedTuple):
+    """Bytes no implementation of a step avoids: each weight read once, each cache row that the step needs
+    touched once (read if old, written if new), each state read and written."""
+
+    weights: Number
+    cached: Number
+
+
+def compulsory(plan: Plan, ops: Iterable[Op]) -> Compulsory:
+    """The least that `plan` moves.
 
     Looked-up table rows are left out (a tied table is read as the head already), and weights that two
     kernels of a mixed step read (MLA absorbed and expanded) count once.
@@ -190,6 +197,12 @@ def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
             for segment in plan.step.segments:
                 state = 2 * state_bytes(cache, plan.activation_bytes)
                 cached += times * segment.count * (touched_bytes(cache, segment, plan.run.kv) + state)
+    return Compulsory(weights, cached)
+
+
+def compulsory_bytes(plan: Plan, ops: Iterable[Op]) -> Number:
+    """Weights and cache together."""
+    weights, cached = compulsory(plan, ops)
     return weights + cached
 
 

@@ -6,7 +6,7 @@ read them stand in `costmodel/engine_time.py` and `costmodel/engines.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -80,6 +80,18 @@ class EngineTimes:
         for name in ("layer_us", "launch_us", "sequence_us", "rank_layer_us", "hop_us", "prefill_layer_us"):
             if not 0 <= getattr(self, name) <= 1e6:
                 raise InputError(f"{name} must be between 0 and 1e6, not {getattr(self, name):g}")
+
+    def without_host(self) -> EngineTimes:
+        """The same engine with a host that takes no time."""
+        return replace(
+            self,
+            layer_us=0.0,
+            launch_us=0.0,
+            sequence_us=0.0,
+            rank_layer_us=0.0,
+            hop_us=0.0,
+            prefill_layer_us=0.0,
+        )
 
     def machine(self, gpu: str) -> Machine | None:
         """The machines with this GPU, None if none was seen."""

@@ -19,9 +19,9 @@ from .. import InfercostError, InputError
 from ..costmodel.engine_time import StepParts, engine_s, step_parts
 from ..costmodel.expected import Clock
 from ..costmodel.kv import cache_bill
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Setting
 from ..costmodel.roofline import bound_s
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, Segment, Step, decode
 from ..costmodel.weights import weight_bill
 from ..hardware.catalogue import load_gpu

@@ -32,6 +32,8 @@ def test_kv_and_ops_on_every_sheet(model: str, ask: Callable[..., Any]) -> None:
     if load_model(model).encoder is None:
         drafted = ask("speculate", "--model", model, "--draft", "lookup", "--alpha", "0.8", "--gamma", "2")
         assert 0 < drafted["speedups"]["bound"] <= drafted["tokens_per_round"] * (1 + 1e-9)
+    explained = ask("explain", "bound", "--model", model)
+    assert explained["value"] > 0
     held = ask("fit", "--model", model, "--seq", "1k", "--batch", "2")
     assert sum(term["bytes"] for term in held["terms"]) == held["total_bytes"]
     narrow = ask("quant", "--model", model, "--seq", "1k", "--scheme", "llm-int8,lora-2bit")["points"]

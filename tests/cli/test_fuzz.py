@@ -207,6 +207,13 @@ OPTIONS = [
     "--cascade",
     "--accept",
     "--only",
+    "--with",
+    "--vs",
+    "--for",
+    "--policy",
+    "--max-len",
+    "--scale",
+    "--rope-base",
 ]
 WORDS = st.sampled_from(
     [
@@ -234,12 +241,30 @@ WORDS = st.sampled_from(
         "json",
         "0.5",
         "2,0,1,3",
+        "decode",
+        "yarn",
+        "pagedattention",
         "mtp",
+        "int4,kv-fp8",
+        "spec=0.7/4",
+        "tpot",
     ]
 ) | st.text(max_size=8)
 
 
-COMMANDS = ("kv", "weights", "ops", "roofline", "quant", "compress", "speculate", "serve", "check")
+COMMANDS = (
+    "kv",
+    "weights",
+    "ops",
+    "roofline",
+    "quant",
+    "compress",
+    "speculate",
+    "serve",
+    "check",
+    "diagnose",
+    "explain",
+)
 
 
 @settings(max_examples=max(EXAMPLES // 3, 200), deadline=None, suppress_health_check=list(HealthCheck))

@@ -25,6 +25,8 @@ COMMANDS = {
     "quant": ("quant", "--model", "llama-7b", "--seq", "1k", "--weights", "gptq"),
     "compress": ("compress", "--sparsity", "0.6"),
     "check": ("check", str(Path(__file__).parents[2] / "docs" / "example" / "budgets.yaml")),
+    "diagnose": ("diagnose", "--model", "llama-7b", "--prompt", "1k", "--gen", "16"),
+    "explain": ("explain", "kv"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -36,6 +38,8 @@ CONTRACT = {
     "quant": {"weight_bytes", "kv_bytes", "memory_bytes", "tpot_s", "prefill_s", "extra", "quality"},
     "compress": {"storages", "bits_per_weight", "of_dense"},
     "check": {"passed", "checks"},
+    "diagnose": {"verdicts", "levers", "not_applicable", "plans", "objective", "figures"},
+    "explain": {"topic", "formula", "letters", "value", "unit", "source", "differs", "bill", "commands"},
     "models": {"models"},
     "gpus": {"gpus"},
 }

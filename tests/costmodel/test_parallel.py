@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from infercost import InputError
 from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
-from infercost.costmodel.parallel import Parallel, kv_copies, kv_heads_per_rank, link_ops, shard
+from infercost.costmodel.parallel import link_ops, shard
 from infercost.costmodel.roofline import totals
+from infercost.costmodel.sharding import Parallel, kv_copies, kv_heads_per_rank
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.costmodel.weights import weight_bill
 from infercost.models.catalogue import load_model

@@ -8,7 +8,8 @@ import pytest
 
 from infercost.costmodel.forward import ops
 from infercost.costmodel.op import Collective, Op
-from infercost.costmodel.parallel import Parallel, link_ops, shard
+from infercost.costmodel.parallel import link_ops, shard
+from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Plan, Run, Segment, Step, decode
 from infercost.models.attention import Attention, LatentAttention
 from infercost.models.ffn import Dense, Experts

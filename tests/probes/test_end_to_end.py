@@ -11,7 +11,7 @@ import pytest
 
 from infercost import InputError
 from infercost.cli.calibrations import shipped_clock
-from infercost.costmodel.parallel import Parallel
+from infercost.costmodel.sharding import Parallel
 from infercost.hardware.catalogue import load_gpu
 from infercost.hardware.engine import EngineTimes, load_engine
 from infercost.probes.end_to_end import Evaluator, Row, impossible, rows

@@ -1,0 +1,272 @@
+"""`infercost diagnose`: what binds a deployment, and every lever ranked by what it would gain."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from .. import InputError
+from ..costmodel.batching import Lengths
+from ..costmodel.deployment import Deployment
+from ..costmodel.diagnosis import OBJECTIVES, Diagnosis, Effect, diagnose, ranked
+from ..costmodel.levers import RESOURCES
+from ..costmodel.memory import SHARE
+from ..costmodel.request import Setting
+from ..costmodel.serving import CHUNK, POLICIES, Workload
+from ..costmodel.sharding import Parallel
+from ..costmodel.step import Run
+from ..hardware.catalogue import load_gpu
+from ..hardware.engine import load_engine
+from ..models.recipes import find_recipe
+from . import options as o
+from .calibrations import clock_of
+from .diagnose_json import flat, point_of
+from .diagnose_screen import screen, sweep
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    encoder_positions,
+    grid,
+    kv_formats,
+    model_source,
+    models,
+    window_tokens,
+)
+from .lever_values import Named, Refused, every_effect, named_levers, together
+from .output.report import Sink, emit
+from .sizes import token_list, tokens, words
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+MAX_POINTS = 50
+MAX_GEN = 1 << 24
+CONVENTIONS = {
+    "before, after": "two evaluations of whole deployments, gain their difference; ttft_s, tpot_s and "
+    "usd_per_million_output are those of serve's steady states (expected, or floors with --calibration none; "
+    "the host's time is in them with --engine alone), decode steps at their mean context",
+    "memory_bytes": "fullest rank: weights, the cache of the whole batch in whole blocks, the widest moment",
+    "usd_per_million_output": "price x all devices x time over the tokens out, which pay the prompts too",
+    "shares": "of a phase's time by what its operations wait for: arithmetic where their products take "
+    "longest at the peak, else their bytes by class; "
+    + "; ".join(f"{name}: {text}" for name, text in RESOURCES.items()),
+    "objective": "--for, else memory where it does not fit, else the phase that takes most of a request",
+    "order": "by the share saved of the objective's figure; what does not fit comes last",
+    "fits": f"within {SHARE:.0%} of the card",
+    "price": "what a lever costs beside money: none, quality, training, hardware, latency, an assumption",
+}
+
+
+class Terms(NamedTuple):
+    """What is asked of every point."""
+
+    objective: str | None
+    with_: list[Named]
+    against: list[Named]
+    calibration: str
+
+
+class Answer(NamedTuple):
+    """One deployment, those that --with (a step for each lever) and --vs make of it, and the levers on the
+    last of --with, ranked."""
+
+    given: str
+    base: Diagnosis
+    steps: list[tuple[str, Diagnosis]]
+    other: Diagnosis | None
+    against: str
+    objective: str
+    effects: list[Effect]
+    refused: list[Refused]
+    what_if: dict[str, int]
+
+    @property
+    def chosen(self) -> Diagnosis:
+        """The deployment that is diagnosed: with the levers of --with."""
+        return self.steps[-1][1] if self.steps else self.base
+
+
+@app.command("diagnose")
+def diagnose_command(
+    model: o.Model = None,
+    gpu: o.Gpu = "a100",
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
+    ] = None,
+    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    batch: o.Batch = "1",
+    objective: Annotated[
+        str | None,
+        typer.Option("--for", help="Rank by ttft, tpot, memory or usd (default: what binds)."),
+    ] = None,
+    with_: Annotated[
+        str | None,
+        typer.Option("--with", help="Levers to apply, one after the other: int4,gqa=8,flash,spec=0.7/4."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--vs", help="Other levers on the same base, beside --with (or the base): fp8,tp=2."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every lever and value, also those that do not apply.")
+    ] = False,
+    top: Annotated[int, typer.Option("--top", help="Levers to show.")] = 6,
+    cached: Annotated[
+        str | None, typer.Option("--cached", help="First prompt tokens that a prefix cache holds.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="static, continuous, chunked or disaggregated.")
+    ] = "continuous",
+    chunk: Annotated[
+        str | None, typer.Option("--chunk", help="Prompt tokens of a step of --policy chunked (512).")
+    ] = None,
+    lengths: Annotated[
+        str, typer.Option("--lengths", help="Lengths out: fixed, exponential or uniform around --gen.")
+    ] = "fixed",
+    max_len: Annotated[
+        str | None,
+        typer.Option("--max-len", help="A contiguous cache that reserves so many tokens (default: paged)."),
+    ] = None,
+    tp: o.Tp = 1,
+    pp: o.Pp = 1,
+    ep: o.Ep = 1,
+    cp: o.Cp = 1,
+    engine: o.Times = None,
+    weights: o.Weights = None,
+    kv_format: o.Kv = None,
+    attention: o.AttentionKernel = "flash",
+    mla: o.Mla = "auto",
+    fusion: o.Fusion = "engine",
+    skew: o.Skew = 0.0,
+    encoder_seq: o.EncoderSeq = None,
+    price: Annotated[
+        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
+    ] = None,
+    calibration: o.CalibrationOption = "auto",
+    layers: o.Layers = None,
+    heads: o.Heads = None,
+    kv_heads: o.KvHeads = None,
+    head_dim: o.HeadDim = None,
+    window: o.Window = None,
+    json: o.Json = False,
+    csv: o.Csv = False,
+    format: o.FormatOption = None,
+    output: o.Output = None,
+    quiet: o.Quiet = False,
+    conditions: o.Assert = None,
+) -> None:
+    """What binds prefill, decode and memory, and every lever ranked by what it would gain.
+
+    \b
+    infercost diagnose --model llama-3-8b --gpu h100 --prompt 2k --gen 256
+    infercost diagnose --model llama-3-70b --gpu h100 --tp 4 --prompt 8k --batch 16 --for usd
+    infercost diagnose --model llama-7b --prompt 2k --with int4,gqa=8,spec=0.7/4
+    infercost diagnose --model llama-3-70b --gpu h100 --prompt 4k --with int4 --vs fp8,tp=2
+    infercost diagnose --model llama-7b --prompt 2k --attention eager --fusion none --all
+    """
+    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    sink.chosen()
+    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    if prompt is None:
+        raise InputError("diagnose needs --prompt: how many tokens, such as --prompt 2k")
+    if objective is not None:
+        choice(objective, tuple(OBJECTIVES), "--for")
+    choice(policy, POLICIES, "--policy")
+    if chunk is not None and policy != "chunked":
+        raise InputError("--chunk belongs to --policy chunked; as a lever it is --with chunked=512")
+    choice(lengths, ("fixed", "exponential", "uniform"), "--lengths")
+    if price is not None and not 0 <= price <= 1e4:
+        raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
+    if top < 1:
+        raise InputError(f"--top is how many levers to show, at least 1, not {top}")
+    terms = Terms(
+        objective,
+        [] if with_ is None else named_levers(with_, "--with", calibration),
+        [] if against is None else named_levers(against, "--vs", calibration),
+        calibration,
+    )
+    chosen = models(model, what_if, "diagnose")
+    given = words(model or "", "--model")
+    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    recipes = [None] if weights is None else words(weights, "--weights")
+    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    axes = (token_list(prompt, "--prompt"), token_list(gen, "--gen"), token_list(batch, "--batch"))
+    hit = 0 if cached is None else tokens(cached, "--cached")
+    profile = None if engine is None else load_engine(engine)
+    answers = []
+    for named, device, length, out, many, recipe, cache in grid(
+        zip(given, chosen, strict=True), gpus, *axes, recipes, caches, most=MAX_POINTS
+    ):
+        if out > MAX_GEN:
+            raise InputError(f"--gen {out:,}: at most {MAX_GEN:,} tokens out")
+        word, one = named
+        run = Run(
+            recipe=None if recipe is None else find_recipe(recipe),
+            kv=kv_formats(cache, one)[0],
+            attention=attention,
+            mla=mla,
+            fusion=fusion,
+            skew=skew,
+        )
+        clock = clock_of(calibration, device)
+        setting = Setting(one, run, device, Parallel(tp, ep, pp, cp), clock, profile).checked()
+        sheet = device.price.usd_per_hour if device.price else None
+        plan = Deployment(
+            setting,
+            Workload(Lengths(lengths, length, out), hit, encoder_positions(one, encoder_seq, length)),
+            many,
+            policy,
+            CHUNK if chunk is None else tokens(chunk, "--chunk"),
+            sheet if price is None else price,
+            None if max_len is None else tokens(max_len, "--max-len"),
+        )
+        answers.append(_answer(word, plan, terms, what_if.given()))
+    points = [point_of(answer) for answer in answers]
+    inputs: dict[str, Any] = {
+        "command": "diagnose",
+        "what_if": what_if.given(),
+        "policy": policy,
+        "chunk": answers[0].base.plan.chunk if policy == "chunked" else None,
+        "lengths": lengths,
+        "cached": hit,
+        "max_len": answers[0].base.plan.reserved,
+        "with": [one.name for one in terms.with_],
+        "vs": [one.name for one in terms.against],
+        "attention": attention,
+        "mla": mla,
+        "fusion": fusion,
+        "skew": skew,
+        "share": SHARE,
+        "engine": profile.name if profile else None,
+        "calibration": calibration,
+    }
+    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    listed = len(points) > 1
+    final = sweep(answers, points) if listed else screen(answers[0], every, top)
+    final.document = document("diagnose", inputs, CONVENTIONS, sources, points, listed, chosen)
+    final.records = [row for point in points for row in flat(point)]
+    final.quiet = [repr(_best_saving(answer)) for answer in answers]
+    emit(final, sink)
+
+
+def _answer(given: str, plan: Deployment, terms: Terms, what_if: dict[str, int]) -> Answer:
+    base = diagnose(plan)
+    steps = list(together(plan, terms.with_, "--with"))
+    other = None
+    for _, found in together(plan, terms.against, "--vs"):
+        other = found
+    chosen = steps[-1][1] if steps else base
+    objective = terms.objective or chosen.objective
+    if getattr(chosen.figures, OBJECTIVES[objective]) is None:
+        way = "give --price" if objective == "usd" else "give --gen 2 or more"
+        raise InputError(f"--for {objective}: there is no such figure here; {way}")
+    effects, refused = every_effect(chosen, given, terms.calibration)
+    against = ",".join(one.name for one in terms.against)
+    return Answer(given, base, steps, other, against, objective, ranked(effects, objective), refused, what_if)
+
+
+def _best_saving(answer: Answer) -> float:
+    """Share of the objective's figure that the best lever saves; 0 where none does."""
+    figure = OBJECTIVES[answer.objective]
+    return max([0.0, *(one.saved(figure) or 0.0 for one in answer.effects if one.fits is not False)])

@@ -1,0 +1,1 @@
+"""What `infercost explain` knows: one function a topic, found by its name in the index."""
