@@ -42,9 +42,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
-from .pictures.chart import Chart
-from .pictures.file import check_plot, draw
-from .pictures.memory import Held, bill_chart, context_chart, contexts
+from .pictures.file import check_plot
 from .pools import CONCATENATING, Flags
 from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
@@ -252,7 +250,7 @@ def fit(
     final.records = [_flat(point) for point in points]
     final.quiet = ["inf" if a.concurrency is None else repr(a.concurrency) for a in answers]
     if plot is not None:
-        draw(plot, [bill_chart(points)] + ([] if listed else [_over_context(answers[0])]))
+        _draw(plot, answers, points)
     emit(final, sink)
     if require and not all(point["fits"] for point in points):
         worst = min(answers, key=lambda answer: answer.free_bytes)
@@ -328,18 +326,22 @@ def _point(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _over_context(answer: Answer) -> Chart:
-    """The bill of the point at other lengths, as far as its budget reaches and beyond."""
-    load, setting = answer.load, answer.setting
-    held = [
-        Held(tokens, _terms(load._replace(tokens=tokens).memory(setting)))
-        for tokens in contexts(load.tokens, answer.max_seq)
-    ]
-    many = plural(load.batch, "sequence")
-    title = (
-        f"Memory over the context: {setting.model.title or setting.model.name}, {many}, {setting.gpu.title}"
-    )
-    return context_chart(title, held, answer.budget_bytes, load.tokens, answer.max_seq)
+def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> None:
+    """The bill of every point; of one alone also at other lengths, to its budget and beyond."""
+    from .pictures.file import draw
+    from .pictures.memory import Held, bill_chart, context_chart, contexts
+
+    charts = [bill_chart(points)]
+    if len(answers) == 1:
+        load, setting, longest = answers[0].load, answers[0].setting, answers[0].max_seq
+        held = [
+            Held(tokens, _terms(load._replace(tokens=tokens).memory(setting)))
+            for tokens in contexts(load.tokens, longest)
+        ]
+        name, many = setting.model.title or setting.model.name, plural(load.batch, "sequence")
+        title = f"Memory over the context: {name}, {many}, {setting.gpu.title}"
+        charts.append(context_chart(title, held, answers[0].budget_bytes, load.tokens, longest))
+    draw(path, charts)
 
 
 def _terms(memory: Memory) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import InputError
 from ..costmodel.kv import cache_bill
-from ..costmodel.parallel import Parallel
+from ..costmodel.sharding import Parallel
 from .pictures.file import draw
 from .pictures.memory import MOST_BARS, cache_chart, contexts
 from .pools import Flags, taken

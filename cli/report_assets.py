@@ -31,10 +31,11 @@ p{margin:.4rem 0;max-width:75ch;overflow-wrap:anywhere}
 .sliders output{font-weight:400;color:var(--muted);display:block}
 input[type=range]{width:100%;min-height:2rem;accent-color:var(--s0)}
 :focus-visible{outline:3px solid var(--s0);outline-offset:2px}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:.75rem 1.25rem}
+.figures{display:grid;grid-template-columns:repeat(4,1fr);gap:.75rem 1.25rem}
+@media (max-width:720px){.figures{grid-template-columns:repeat(2,1fr)}}
 .figures,.bill{margin:1rem 0 .5rem}
 .figures dt{font-size:.85rem}
-.figures dd{margin:0;font-size:1.15rem;font-weight:600;overflow-wrap:anywhere}
+.figures dd{margin:0;font-size:1.05rem;font-weight:600;overflow-wrap:anywhere}
 .bill{display:flex;height:1.4rem;border:1px solid var(--muted);border-radius:.25rem;overflow:hidden}
 .bill span{flex:0 1 0}
 .key{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;padding:0;list-style:none}

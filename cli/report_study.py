@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from .. import InfercostError, InputError
 from ..costmodel.memory import FORMATS, Load, Reserve
-from ..costmodel.parallel import Parallel
 from ..costmodel.request import Setting
+from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu

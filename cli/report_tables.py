@@ -10,6 +10,11 @@ from .text import clean, count, number, percent, seconds, size
 
 MOST_POINTS = 40
 MOST_LEVERS = 10
+OBJECTIVES = {
+    "ttft": "the time to first token",
+    "tpot": "the time per output token",
+    "usd": "the dollars per million tokens out",
+}
 GAINS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "memory_bytes": "memory", "usd_per_million_output": "$/M out"}
 
 
@@ -117,7 +122,7 @@ def levers_html(diagnose: dict[str, Any]) -> str:
         ]
 
     first, rest = diagnose["levers"][:MOST_LEVERS], diagnose["levers"][MOST_LEVERS:]
-    caption = f"Levers by what they save of {diagnose['objective']}"
+    caption = f"Levers by what they save of {OBJECTIVES.get(diagnose['objective'], diagnose['objective'])}"
     out = "".join(bound) + table(caption, columns, rows(first), (5, 6, 7))
     if rest:
         more = table("The other levers", columns, rows(rest), (5, 6, 7))
@@ -129,4 +134,5 @@ def _change(before: float | None, after: float | None) -> str:
     """The change of a figure, as a share of what it was."""
     if not before or after is None:
         return "-"
-    return f"{100 * (after / before - 1):+,.0f} %"
+    change = round(100 * (after / before - 1))
+    return f"{change:+,} %" if change else "0 %"

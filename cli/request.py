@@ -43,9 +43,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
-from .pictures.chart import Chart
-from .pictures.file import check_plot, draw
-from .pictures.serving import timeline_chart
+from .pictures.file import check_plot
 from .placed import placed, placed_table, three
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
@@ -294,9 +292,7 @@ def request(
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
     if plot is not None:
-        if len(answers) > MOST_LINES:
-            raise InputError(f"--plot: at most {MOST_LINES} time lines, not {len(answers)}")
-        draw(plot, [_time_line(answer, point) for answer, point in zip(answers, points, strict=True)])
+        _draw(plot, answers, points)
     final.quiet = [repr(answer.whole.best) for answer in answers]
     emit(final, sink)
 
@@ -428,12 +424,21 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
     }
 
 
-def _time_line(answer: Answer, point: dict[str, Any]) -> Chart:
-    got = point["inputs"]
-    name, where = answer.setting.model.title or answer.setting.model.name, answer.setting.gpu.title
-    lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
-    many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
-    return timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"])
+def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> None:
+    """A time line of every request."""
+    from .pictures.file import draw
+    from .pictures.serving import timeline_chart
+
+    if len(answers) > MOST_LINES:
+        raise InputError(f"--plot: at most {MOST_LINES} time lines, not {len(answers)}")
+    charts = []
+    for answer, point in zip(answers, points, strict=True):
+        got, setting = point["inputs"], answer.setting
+        name, where = setting.model.title or setting.model.name, setting.gpu.title
+        lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
+        many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
+        charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
+    draw(path, charts)
 
 
 def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ def validate(
     chart = measured_chart(f"Predicted against measured: {protocol}", found.picture, found.decades)
     if chart is not None and drawn and wants_terminal():
         report.picture, report.coloured = picture(chart), coloured(chart)
-    if chart is not None:
+    if chart is not None and plot is not None:
         draw(plot, [chart])
     inputs = {
         "command": "validate",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-from ... import InputError
 from ..text import clean
 from .palette import LIGHT
 from .scene import Box, Dot, Fill, Scene, Shape, Specks, Stroke
@@ -16,8 +15,7 @@ POINT = 72 / PIXELS_PER_INCH
 
 
 def png(scene: Scene) -> bytes:
-    """The picture's bytes. Raises InputError where matplotlib is not installed."""
-    needs_matplotlib()
+    """The picture's bytes. Needs matplotlib (the extra `plot`)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,16 +34,6 @@ def png(scene: Scene) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Title": scene.title, "Description": scene.about})
     return out.getvalue()
-
-
-def needs_matplotlib() -> None:
-    """Raises InputError that names the extra where matplotlib cannot be imported."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "PNG needs matplotlib: pip install 'infercost[plot]', or write an .svg, which needs nothing"
-        ) from None
 
 
 def _draw(axes: object, shape: Shape, order: int) -> None:

@@ -16,6 +16,8 @@ SIZE, TITLE = 12.0, 15.0
 ROW = 20.0
 """Pixels of height to a line of the terminal's picture."""
 GAP = 8.0
+FEW, FEW_WIDTH, MANY_WIDTH = 500, 5.0, 2.6
+"""Specks are wide while they are few."""
 MOST_CHARACTERS = 2000
 """Of one line of words: a longer one is cut."""
 
@@ -65,7 +67,7 @@ class Specks(NamedTuple):
 
     spots: tuple[Place, ...]
     tone: str
-    width: float = 2.6
+    width: float
 
 
 class Words(NamedTuple):
@@ -152,7 +154,8 @@ class _Layout:
         for bar in chart.bars:
             self._bar(bar)
         if chart.specks:
-            self.shapes.append(Specks(tuple(self.at(spot) for spot in chart.specks), "s0"))
+            width = FEW_WIDTH if len(chart.specks) < FEW else MANY_WIDTH
+            self.shapes.append(Specks(tuple(self.at(spot) for spot in chart.specks), "s0", width))
         for point in chart.points:
             x, y = self.at((point.x, point.y))
             self.covered.append((x - 5, y - 5, x + 5, y + 5))

@@ -14,8 +14,8 @@ COLOURS = (34, 33, 32, 35, 36, 31)
 
 
 def picture(chart: Chart, columns: int = COLUMNS) -> str:
-    """`chart` between its axes, the names of its letters below; no wider than `columns` and the labels of the
-    vertical axis, 16 at most."""
+    """`chart` between its axes, below it the names of its letters and, where there are several lines, of the
+    digits at their ends; no wider than `columns` and the labels of the vertical axis, 16 at most."""
     return "\n".join(_drawn(chart, columns, False))
 
 
@@ -44,7 +44,7 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
         canvas.dot(*at(spot))
     legend = []
     taken: set[str] = set()
-    for line in chart.lines:
+    for i, line in enumerate(chart.lines, 1):
         tone = _code(line.tone)
         for a, b in pairwise(map(at, line.spots)):
             canvas.line(*a, *b, dash=3 if line.dashed else 2 if line.dots else 1, tone=tone)
@@ -54,9 +54,12 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
             taken.add(letter)
             for spot in line.spots:
                 canvas.mark(*at(spot), letter, tone)
-        if line.dots or len(chart.lines) > 1:
-            sign = letter or ("┄" if line.dashed else "━")
-            legend.append((sign, line.name, tone))
+        elif len(chart.lines) > 1:
+            letter = str(i)
+            for spot in (line.spots[0], line.spots[-1]):
+                canvas.mark(*at(spot), letter, tone)
+        if letter:
+            legend.append((letter, line.name, tone))
     for letter, point in zip(letters(len(chart.points)), chart.points, strict=True):
         canvas.mark(*at((point.x, point.y)), letter, _code(point.tone))
         legend.append((letter, point.name, _code(point.tone)))

@@ -27,6 +27,7 @@ COMMANDS = {
     "check": ("check", str(Path(__file__).parents[2] / "docs" / "example" / "budgets.yaml")),
     "diagnose": ("diagnose", "--model", "llama-7b", "--prompt", "1k", "--gen", "16"),
     "explain": ("explain", "kv"),
+    "report": ("report", "--model", "gpt2", "--prompt", "64", "--gen", "4"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -38,6 +39,7 @@ CONTRACT = {
     "quant": {"weight_bytes", "kv_bytes", "memory_bytes", "tpot_s", "prefill_s", "extra", "quality"},
     "compress": {"storages", "bits_per_weight", "of_dense"},
     "check": {"passed", "checks"},
+    "report": {"answer", "fit", "request", "serve", "roofline", "diagnose", "lattice"},
     "diagnose": {"verdicts", "levers", "not_applicable", "plans", "objective", "figures"},
     "explain": {"topic", "formula", "letters", "value", "unit", "source", "differs", "bill", "commands"},
     "models": {"models"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import combinations
@@ -374,3 +375,21 @@ def test_charts_of_nothing() -> None:
     assert laid_out(cache_chart("x", [("none", lambda tokens: 0)], [1, 2], None)).shapes
     block = {"phase": "prefill", "start_s": 0.0, "end_s": 1e-9, "steps": 1, "context": 1, "cache_bytes": 0}
     assert laid_out(timeline_chart("x", [block])).shapes
+
+
+def test_the_readme_shows_what_is_drawn_today() -> None:
+    tool = Path(__file__).parents[1] / "tools" / "pictures.py"
+    command = [sys.executable, str(tool), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_svg_needs_no_heavy_module(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom infercost.cli.app import main\n"
+        f"sys.argv = ['infercost', *{FIT!r}, '--plot', {str(tmp_path / 'x.svg')!r}]\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
+        "assert not {'matplotlib', 'rich', 'pandas', 'numpy', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert (tmp_path / "x.svg").exists()

@@ -95,8 +95,7 @@ def test_every_cell_of_the_lattice_is_a_request_and_a_bill(ask: Ask, document: A
         options = ("--weights", formats[f]["weights"], "--kv", formats[f]["kv"], "--batch", str(batches[b]))
         request = ask("request", *DEPLOYMENT, "--prompt", str(prompts[p]), "--gen", "64", *options)
         for key in ("ttft_s", "tpot_s", "e2e_s", "usd_per_million", "output_tokens_per_s", "phases"):
-            assert point[key] == pytest.approx(request[key]) if key == "output_tokens_per_s" else True
-        assert point["e2e_s"] == request["e2e_s"]
+            assert point[key] == request[key]
         bill = ask("fit", *DEPLOYMENT, "--seq", str(prompts[p] + 63), *options)
         assert point["fit"]["total_bytes"] == bill["total_bytes"]
         assert point["fit"]["budget_bytes"] == bill["budget_bytes"]
