@@ -217,6 +217,7 @@ Plot = Annotated[
     str | None,
     typer.Option("--plot", help="Write the picture to this file, .svg or .png (needs matplotlib)."),
 ]
+NoPlot = Annotated[bool, typer.Option("--no-plot", help="No picture on the screen.")]
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]

@@ -107,7 +107,6 @@ def report(
     figures = figures_of(found.request, terms, found.fit["budget_bytes"])
     final = _screen(found, figures, page)
     final.document = _document(found, figures, limits)
-    final.quiet = ["yes" if figures.fits else "no"]
     final.records = [
         {
             **point["inputs"],

@@ -103,7 +103,7 @@ def roofline(
         str | None, typer.Option("--measured", help="Place what `infercost probe --json` measured, too.")
     ] = None,
     plot: o.Plot = None,
-    shown: Annotated[bool, typer.Option(" /--no-plot", help="No picture on the screen.")] = True,
+    no_plot: o.NoPlot = False,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -163,7 +163,7 @@ def roofline(
                 f"--plot: {roofs} roofs are more than the {MOST_ROOFS} that a picture tells apart"
             )
         draw(plot, [roofline_chart(points, reached=True)])
-    if shown and roofs <= MOST_ROOFS:
+    if not no_plot and roofs <= MOST_ROOFS:
         chart, columns = roofline_chart(points), _picture_columns()
         final.picture, final.coloured = picture(chart, columns), coloured(chart, columns)
     final.document = document(

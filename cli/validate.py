@@ -59,7 +59,7 @@ def validate(
     ] = False,
     groups: Annotated[bool, typer.Option("--groups/--no-groups", help="A line for every group.")] = True,
     plot: o.Plot = None,
-    drawn: Annotated[bool, typer.Option(" /--no-plot", help="No picture on the screen.")] = True,
+    no_plot: o.NoPlot = False,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -103,7 +103,7 @@ def validate(
         found = run(kernels, library_of(calibration, given), given)
     report = _report(found, protocol, groups)
     chart = measured_chart(f"Predicted against measured: {protocol}", found.picture, found.decades)
-    if chart is not None and drawn and wants_terminal():
+    if chart is not None and not no_plot and wants_terminal():
         report.picture, report.coloured = picture(chart), coloured(chart)
     if chart is not None and plot is not None:
         draw(plot, [chart])

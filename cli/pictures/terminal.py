@@ -9,13 +9,15 @@ from ..braille import Canvas
 from .chart import Axis, Chart, letters
 
 COLUMNS = 64
+STAGGER = 6
+"""Dots between the digits of one line and the next."""
 COLOURS = (34, 33, 32, 35, 36, 31)
 """ANSI foregrounds of the tones: blue, yellow, green, magenta, cyan, red."""
 
 
 def picture(chart: Chart, columns: int = COLUMNS) -> str:
     """`chart` between its axes, below it the names of its letters and, where there are several lines, of the
-    digits at their ends; no wider than `columns` and the labels of the vertical axis, 16 at most."""
+    digits near their ends; no wider than `columns` and the labels of the vertical axis, 16 at most."""
     return "\n".join(_drawn(chart, columns, False))
 
 
@@ -56,8 +58,7 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
                 canvas.mark(*at(spot), letter, tone)
         elif len(chart.lines) > 1:
             letter = str(i)
-            for spot in (line.spots[0], line.spots[-1]):
-                canvas.mark(*at(spot), letter, tone)
+            canvas.mark(*_near_the_end(at(line.spots[-2]), at(line.spots[-1]), STAGGER * i), letter, tone)
         if letter:
             legend.append((letter, line.name, tone))
     for letter, point in zip(letters(len(chart.points)), chart.points, strict=True):
@@ -73,6 +74,12 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
         out.append(f"\x1b[{tone}m{sign}\x1b[0m{first[1:]}" if colour and tone else first)
         out += rest
     return [line.rstrip() for line in out]
+
+
+def _near_the_end(start: tuple[float, float], end: tuple[float, float], dots: float) -> tuple[float, float]:
+    """So many dots before the end of a stretch, at most halfway: lines on top of each other are all named."""
+    back = min(0.5, dots / max(end[0] - start[0], 1.0))
+    return end[0] + back * (start[0] - end[0]), end[1] + back * (start[1] - end[1])
 
 
 def _below(axis: Axis, columns: int, margin: int) -> list[str]:

@@ -202,17 +202,23 @@ def test_cells_are_text() -> None:
 def test_formats(run: Run, tmp_path: Path, document: Any) -> None:
     assert document["schema"] == "infercost.report/1"
     assert {"inputs", "conventions", "sources"} <= set(document)
+    assert document["inputs"]["command"] == "report"
     json.dumps(document, allow_nan=False)
     rows = run(*REPORT, "--csv").out.splitlines()
     cells = document["lattice"]
     assert len(rows) == 1 + len(cells["formats"]) * len(cells["prompts"]) * len(cells["batches"])
-    assert run(*REPORT, "-q").out == "yes\n"
     assert run(*REPORT, "-o", str(tmp_path / "x.json")).code == 0
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == document
-    assert run(*REPORT, "--assert", "answer.fits == true").code == 0
-    assert (
-        run(*REPORT, "--assert", "request.tpot_s.expected < 1e-9", "-o", str(tmp_path / "x.html")).code == 1
-    )
+
+
+def test_a_condition_on_the_answer(run: Run, tmp_path: Path) -> None:
+    """The page is written all the same: it says why."""
+    small = ("report", "--model", "gpt2", "--prompt", "8", "--gen", "2")
+    assert run(*small, "--assert", "answer.fits == true").code == 0
+    page = tmp_path / "x.html"
+    assert run(*small, "--assert", "request.tpot_s.expected < 1e-9", "-o", str(page)).code == 1
+    assert page.exists()
+    assert "no one number" in run(*small, "-q").err
 
 
 @pytest.mark.parametrize(
