@@ -47,6 +47,9 @@ def report(
     ] = None,
     tp: o.Tp = 1,
     ep: o.Ep = 1,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help="Memory of a card, in place of the sheet's: 79.29GiB.")
+    ] = None,
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     engine: o.Times = None,
@@ -93,6 +96,7 @@ def report(
         calibration,
         ttft,
         tpot,
+        capacity,
     )
     limits = {
         "ttft": None if ttft is None else duration(ttft, "--ttft"),

@@ -62,6 +62,8 @@ summary{cursor:pointer;font-weight:600}
 .sources dt{font-weight:600;margin-top:.4rem}.sources dd{margin:0;overflow-wrap:anywhere}
 body:not(.live) .sliders{display:none}
 @media print{details::details-content{content-visibility:visible;display:block}}
+@media print{h2{break-after:avoid}body{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+@media print{.pictures{display:block}figure{max-width:14cm;margin-bottom:.5cm}}
 @media print{.sliders{display:none}main{max-width:none;padding:0}a{color:inherit}.scroll{overflow:visible}}
 """ + STYLE
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .. import InfercostError, InputError
-from ..costmodel.memory import FORMATS, Load, Reserve
+from ..costmodel.memory import FORMATS, Given, Load, Reserve
 from ..costmodel.request import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
@@ -18,6 +18,7 @@ from .app import COMMANDS
 from .inputs import WhatIf, kv_formats, models
 from .pictures.memory import Held, contexts
 from .pools import CONCATENATING, Flags
+from .sizes import byte_size
 from .subcommand import document_of
 
 MOST_BATCH = 256
@@ -44,6 +45,7 @@ class Asked(NamedTuple):
     calibration: str
     ttft: str | None
     tpot: str | None
+    capacity: str | None
 
     def words(self, command: str, **more: object) -> tuple[str, ...]:
         """`command` with the options that it shares with the report, and `more` of its own."""
@@ -116,7 +118,7 @@ def study(asked: Asked) -> Study:
     lengths = {"prompt": asked.prompt, "gen": asked.gen}
     request = document_of(asked.words("request", batch=asked.batch, **lengths, **asked.ranks, **asked.times))
     held, encoder = _held(request["inputs"])
-    more = {"encoder-seq": encoder or None, "engine": asked.engine, **asked.ranks}
+    more = {"encoder-seq": encoder or None, "engine": asked.engine, "capacity": asked.capacity, **asked.ranks}
     fit = document_of(asked.words("fit", seq=held, batch=asked.batch, **more))
     model, gpu = models(asked.model, WhatIf(), "report")[0], load_gpu(asked.gpu)
     over = [
@@ -158,6 +160,7 @@ def _bill(asked: Asked, model: Model, gpu: Gpu, tokens: int, encoder: int, batch
         flags.chunk_tokens,
         encoder,
         flags.engine == CONCATENATING,
+        given=Given(capacity=None if asked.capacity is None else byte_size(asked.capacity, "--capacity")),
         reserve=Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None,
     )
     memory = load.memory(setting)

@@ -107,27 +107,39 @@ def levers_html(diagnose: dict[str, Any]) -> str:
         for name, said in diagnose["verdicts"].items()
         if said and "verdict" in said
     ]
-    columns = ("lever", *GAINS.values(), "price", "why", "command")
-
-    def rows(levers: Sequence[dict[str, Any]]) -> list[tuple[object, ...]]:
-        return [
-            (
-                one["name"] if one["fits"] is not False else f"{one['name']} (does not fit)",
-                *(_change(one["before"][key], one["after"][key]) for key in GAINS),
-                one["price"],
-                one["why"],
-                one["command"],
-            )
-            for one in levers
-        ]
-
-    first, rest = diagnose["levers"][:MOST_LEVERS], diagnose["levers"][MOST_LEVERS:]
+    levers = diagnose["levers"]
     caption = f"Levers by what they save of {OBJECTIVES.get(diagnose['objective'], diagnose['objective'])}"
-    out = "".join(bound) + table(caption, columns, rows(first), (5, 6, 7))
+    out = "".join(bound) + _lever_table(caption, levers[:MOST_LEVERS]) + _reasons(levers[:MOST_LEVERS])
+    rest = levers[MOST_LEVERS:]
     if rest:
-        more = table("The other levers", columns, rows(rest), (5, 6, 7))
+        more = _lever_table("The other levers", rest) + _reasons(rest)
         out += f"<details><summary>{len(rest)} more</summary>{more}</details>"
     return out
+
+
+def _lever_table(caption: str, levers: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (
+            one["name"] if one["fits"] is not False else f"{one['name']} (does not fit)",
+            *(_change(one["before"][key], one["after"][key]) for key in GAINS),
+            one["price"].split(":")[0],
+        )
+        for one in levers
+    ]
+    return table(caption, ("lever", *GAINS.values(), "price"), rows)
+
+
+def _reasons(levers: Sequence[dict[str, Any]]) -> str:
+    """Of each lever the reason, the price in words, and the command that goes into it."""
+    return (
+        '<dl class="sources">'
+        + "".join(
+            f"<dt>{text(one['name'])}</dt><dd>{text(one['why'])}. Price: {text(one['price'])}.<br>"
+            f"<code>{text(one['command'])}</code></dd>"
+            for one in levers
+        )
+        + "</dl>"
+    )
 
 
 def _change(before: float | None, after: float | None) -> str:

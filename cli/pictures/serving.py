@@ -136,18 +136,20 @@ def cost_chart(title: str, points: Sequence[Mapping[str, Any]]) -> Chart | None:
 
 
 def marked_points(document: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """The best point and the knees of a document of `infercost serve`."""
+    """The best point and the knees of a document of `infercost serve`; a knee only where its batch is that of
+    one point alone (over users all have the same)."""
     best, points = document["best"], document["points"]
     settings = document.get("settings") or [document]
-    knees = [
-        point
-        for setting in settings
-        for policy, batch in setting["knee"].items()
-        for point in points
-        if point["policy"] == policy
-        and point["batch"] == batch
-        and (len(settings) == 1 or point["inputs"] == setting["inputs"])
-    ]
+    knees = []
+    for setting in settings:
+        for policy, batch in setting["knee"].items():
+            found = [
+                point
+                for point in points
+                if (point["policy"], point["batch"]) == (policy, batch)
+                and (len(settings) == 1 or point["inputs"] == setting["inputs"])
+            ]
+            knees += found if len(found) == 1 else []
     out = {"best": [best]} if best else {}
     return {**out, "knee": knees}
 

@@ -187,7 +187,8 @@ def test_levers_in_their_order_with_changes() -> None:
     names = re.findall(r"<tr><td>(.*?)</td>", html)
     assert names == ["fp8&lt;0&gt; (does not fit)", *(f"fp8&lt;{i}&gt;" for i in range(1, 12))]
     first = html.split("<tbody>")[1].split("</tr>")[0]
-    assert re.findall(r"<td>(.*?)</td>", first)[1:] == ["-25 %", "-50 %", "+100 %", "-"]
+    assert re.findall(r"<td>(.*?)</td>", first)[1:] == ["-25 %", "-50 %", "+100 %", "-", "quality"]
+    assert "<code>infercost request --weights fp8</code>" in html
     assert "2 more" in html
     assert "prefill: compute-bound, it goes to arithmetic" in html
 
@@ -231,6 +232,7 @@ def test_a_condition_on_the_answer(run: Run, tmp_path: Path) -> None:
         ("--model", "llama-3-70b", "--gpu", "t4", "--prompt", "1M", "--gen", "2"),
         ("--model", "whisper-large-v3", "--gpu", "a100", "--prompt", "8", "--gen", "16"),
         ("--model", "llama-3-8b", "--gpu", "h100", "--prompt", "2k", "--calibration", "none", "--price", "0"),
+        ("--model", "gpt2", "--gpu", "cpu", "--prompt", "64", "--gen", "4", "--capacity", "8GiB"),
     ],
 )
 def test_other_kinds_of_models(words: tuple[str, ...], run: Run, tmp_path: Path) -> None:
