@@ -27,6 +27,7 @@ COMMANDS = {
     "serve": "Many requests: throughput, latency, limits, dollars per million tokens.",
     "diagnose": "What binds, and every lever ranked by what it would gain.",
     "explain": "The formula behind a number; what a named system changes.",
+    "sweep": "A grid over any options, to a table or a file of any size.",
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",

@@ -10,7 +10,7 @@ from typing import Any
 from .. import InputError
 from ..sheets import nearest
 
-_COMPARE = {
+COMPARE = {
     "<=": operator.le,
     ">=": operator.ge,
     "==": operator.eq,
@@ -24,14 +24,14 @@ Condition = tuple[str, str, Any, str]
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
 
 
-def parse_assertions(conditions: Iterable[str]) -> list[Condition]:
+def parse_assertions(conditions: Iterable[str], option: str = "--assert") -> list[Condition]:
     """Conditions taken apart. Raises InputError for one that is none, before anything is printed."""
     out: list[Condition] = []
     for text in conditions:
         match = _CONDITION.fullmatch(text)
         if match is None:
             raise InputError(
-                f"--assert '{text[:80]}' is not 'key comparison value', such as 'logical_bytes < 20e9'"
+                f"{option} '{text[:80]}' is not 'key comparison value', such as 'logical_bytes < 20e9'"
             )
         out.append((match[1], match[2], literal(match[3]), match[3]))
     return out
@@ -50,7 +50,7 @@ def check_assertions(conditions: list[Condition], document: dict[str, Any]) -> l
             )
             if sign not in ("==", "!=") and not alike:
                 raise InputError(f"--assert {path}: cannot compare {_named(value)} with '{written}'")
-            if not _COMPARE[sign](value, wanted):
+            if not COMPARE[sign](value, wanted):
                 failed.append(f"assertion failed: {path} {sign} {written}, but it is {value}")
     return failed
 

@@ -21,6 +21,7 @@ from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
+from .diagnose_command import deployed
 from .diagnose_json import flat, point_of
 from .diagnose_screen import screen, sweep
 from .inputs import (
@@ -51,9 +52,13 @@ CONVENTIONS = {
     "shares": "of a phase's time by what its operations wait for: arithmetic where their products take "
     "longest at the peak, else their bytes by class; "
     + "; ".join(f"{name}: {text}" for name, text in RESOURCES.items()),
+    "verdict": "what the largest share of a phase's time goes to; intensity_verdict: where the intensity of "
+    "its step stands to the ridge",
+    "intensity": "matrix FLOPs over compulsory bytes of the phase's step",
     "objective": "--for, else memory where it does not fit, else the phase that takes most of a request",
     "order": "by the share saved of the objective's figure; what does not fit comes last",
     "fits": f"within {SHARE:.0%} of the card",
+    "command": "serve, or diagnose --with: its figures are those after the lever",
     "price": "what a lever costs beside money: none, quality, training, hardware, latency, an assumption",
 }
 
@@ -69,9 +74,9 @@ class Terms(NamedTuple):
 
 class Answer(NamedTuple):
     """One deployment, those that --with (a step for each lever) and --vs make of it, and the levers on the
-    last of --with, ranked."""
+    last of --with, ranked; `asked`: the options that make it."""
 
-    given: str
+    asked: dict[str, str]
     base: Diagnosis
     steps: list[tuple[str, Diagnosis]]
     other: Diagnosis | None
@@ -79,7 +84,6 @@ class Answer(NamedTuple):
     objective: str
     effects: list[Effect]
     refused: list[Refused]
-    what_if: dict[str, int]
 
     @property
     def chosen(self) -> Diagnosis:
@@ -89,6 +93,7 @@ class Answer(NamedTuple):
 
 @app.command("diagnose")
 def diagnose_command(
+    ctx: typer.Context,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[
@@ -188,15 +193,21 @@ def diagnose_command(
     )
     chosen = models(model, what_if, "diagnose")
     given = words(model or "", "--model")
-    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    parts = words(gpu, "--gpu")
+    gpus = [load_gpu(name) for name in parts]
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     axes = (token_list(prompt, "--prompt"), token_list(gen, "--gen"), token_list(batch, "--batch"))
     hit = 0 if cached is None else tokens(cached, "--cached")
     profile = None if engine is None else load_engine(engine)
     answers = []
-    for named, device, length, out, many, recipe, cache in grid(
-        zip(given, chosen, strict=True), gpus, *axes, recipes, caches, most=MAX_POINTS
+    for named, (part, device), length, out, many, recipe, cache in grid(
+        zip(given, chosen, strict=True),
+        zip(parts, gpus, strict=True),
+        *axes,
+        recipes,
+        caches,
+        most=MAX_POINTS,
     ):
         if out > MAX_GEN:
             raise InputError(f"--gen {out:,}: at most {MAX_GEN:,} tokens out")
@@ -221,7 +232,18 @@ def diagnose_command(
             sheet if price is None else price,
             None if max_len is None else tokens(max_len, "--max-len"),
         )
-        answers.append(_answer(word, plan, terms, what_if.given()))
+        own = {
+            "--model": word,
+            "--gpu": part,
+            "--prompt": str(length),
+            "--gen": str(out),
+            "--batch": str(many),
+            "--weights": recipe,
+            "--kv": cache,
+        }
+        asked = {name: text for name, text in own.items() if text is not None}
+        beside = {name: text for name, text in deployed(ctx).items() if name not in own}
+        answers.append(_answer(asked | beside, plan, terms))
     points = [point_of(answer) for answer in answers]
     inputs: dict[str, Any] = {
         "command": "diagnose",
@@ -250,7 +272,7 @@ def diagnose_command(
     emit(final, sink)
 
 
-def _answer(given: str, plan: Deployment, terms: Terms, what_if: dict[str, int]) -> Answer:
+def _answer(asked: dict[str, str], plan: Deployment, terms: Terms) -> Answer:
     base = diagnose(plan)
     steps = list(together(plan, terms.with_, "--with"))
     other = None
@@ -261,9 +283,9 @@ def _answer(given: str, plan: Deployment, terms: Terms, what_if: dict[str, int])
     if getattr(chosen.figures, OBJECTIVES[objective]) is None:
         way = "give --price" if objective == "usd" else "give --gen 2 or more"
         raise InputError(f"--for {objective}: there is no such figure here; {way}")
-    effects, refused = every_effect(chosen, given, terms.calibration)
+    effects, refused = every_effect(chosen, asked["--model"], terms.calibration)
     against = ",".join(one.name for one in terms.against)
-    return Answer(given, base, steps, other, against, objective, ranked(effects, objective), refused, what_if)
+    return Answer(asked, base, steps, other, against, objective, ranked(effects, objective), refused)
 
 
 def _best_saving(answer: Answer) -> float:

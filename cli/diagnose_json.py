@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from ..costmodel.deployment import FIGURES, Deployment, Figures, largest_batch
+from ..costmodel.deployment import FIGURES, Figures, largest_batch
 from ..costmodel.diagnosis import Diagnosis, Effect, Limits, reason
-from ..models.recipes import sixteen_bit
+from .diagnose_command import command_of
 
 if TYPE_CHECKING:
     from .diagnose import Answer
@@ -24,6 +23,8 @@ def _limits_as_json(limits: Limits | None, share: float) -> dict[str, Any] | Non
         "seconds": limits.seconds,
         "share_of_request": share,
         "verdict": limits.verdict,
+        "intensity": limits.intensity,
+        "intensity_verdict": limits.intensity_verdict,
         "binds": limits.binds,
         "shares": limits.shares,
     }
@@ -72,51 +73,6 @@ def effect_as_json(answer: Answer, one: Effect) -> dict[str, Any]:
         "price": one.lever.price,
         "command": command_of(answer, one),
     }
-
-
-def command_of(answer: Answer, one: Effect) -> str:
-    """The infercost command that goes into a lever, of this very deployment as far as that takes options."""
-    plan = answer.chosen.plan
-    _, _, value = one.name.partition("=")
-    first, _, rest = value.partition("/")
-    second, _, third = rest.partition("/")
-    work, ranks = plan.work, plan.setting.parallel.tp
-    model, gpu = f"--model {shlex.quote(answer.given)}", f"--gpu {shlex.quote(plan.setting.gpu.name)}"
-    formats = _formats(plan)
-    run = f"{formats} --tp {ranks}" if ranks > 1 else formats
-    timed = f"--engine {plan.setting.engine.name}" if plan.setting.engine else ""
-    tokens = f"--prompt {work.lengths.prompt:.0f} --gen {work.lengths.gen:.0f}"
-    lengths = f"{tokens} {timed}" if timed else tokens
-    fields = {
-        "name": shlex.quote(answer.given),
-        "model": model,
-        "gpu": gpu,
-        "formats": formats,
-        "run": run,
-        "tokens": tokens,
-        "lengths": lengths,
-        "requests": f"{model} {gpu} {run} {lengths} --batch {plan.batch}",
-        "decoding": f"{model} {gpu} {run} --batch {plan.batch} --seq {work.lengths.mean_context:.0f}",
-        "prompt": f"{work.lengths.prompt:.0f}",
-        "held": work.held_tokens,
-        "batch": plan.batch,
-        "reserved": plan.reserved,
-        "value": shlex.quote(value),
-        "alpha": first,
-        "chance": first,
-        "gamma": second,
-        "every": second,
-        "draft": shlex.quote(third or "eagle"),
-        "heads": ",".join(value.split("/")),
-    }
-    return "infercost " + " ".join(one.lever.command.format(**fields).split())
-
-
-def _formats(plan: Deployment) -> str:
-    """--weights and --kv where others than the checkpoint's own were asked for."""
-    recipe, kv = plan.setting.run.recipe, plan.setting.run.kv.name
-    out = f"--weights {shlex.quote(recipe.name)}" if recipe is not None else ""
-    return out if kv == sixteen_bit(plan.setting.model) else f"{out} --kv {shlex.quote(kv)}"
 
 
 def point_of(answer: Answer) -> dict[str, Any]:

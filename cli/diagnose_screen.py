@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..costmodel.deployment import FIGURES, Figures, largest_batch
 from ..costmodel.diagnosis import LABELS, LITTLE, OBJECTIVES, Diagnosis, Effect, Limits, Shares, reason
 from ..costmodel.levers import RESOURCES
-from .diagnose_json import command_of
+from .diagnose_command import command_of
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
 from .text import count, percent, plural, seconds, size, three
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SHOWN_SHARES = 3
 SMALL = 0.005
+FURTHER = (
+    "further: infercost quant (formats), kv (caches), ops (kernels), compress (pruning, students), speculate "
+    "(drafts, exits)"
+)
 FIGURE_COLUMNS = ("TTFT", "TPOT", "memory", "$/M out")
 
 
@@ -35,6 +39,7 @@ def screen(answer: Answer, every: bool, top: int) -> Report:
             "of the batch as it is: room that a lever makes is worth money when it is filled (batch=N); "
             f"{plural(len(answer.refused), 'lever')} not applicable (--all says why)"
         )
+        notes.append(FURTHER)
     if every and answer.refused:
         refused = Table(("does not apply", "why"), "<<")
         refused.rows += [(one.name, one.why) for one in answer.refused]
@@ -206,7 +211,7 @@ def _gains(answer: Answer, shown: list[Effect]) -> Table:
 
 
 def _reasons(answer: Answer, shown: list[Effect]) -> Table:
-    table = Table(("lever", "why; its price; the command that goes into it"), "<<")
+    table = Table(("lever", "why; its price; the command with its figures"), "<<")
     for one in shown:
         table.rows += [
             (one.name, reason(answer.chosen, one, answer.objective)),

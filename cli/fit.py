@@ -50,6 +50,8 @@ from .text import count, percent, plural, size, size_both
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MOST_POINTS = 1000
+WHOLE_BUDGET = 0.1
+"""What was seen so near to the budget is an engine's pool, taken whole at the start."""
 CONVENTIONS = {
     "budget_bytes": "share of the card's capacity (what a program can have, else what the driver reports, "
     "else the label); the rest is left for context, NCCL, CUDA graphs and fragments. With --engine by its "
@@ -381,7 +383,11 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
         share = percent(value / answer.budget_bytes) if answer.budget_bytes else "-"
         table.rows.append((term, size_both(value), share))
     reach = Table(("reach", ""), "<<")
-    reach.rows.append((f"longest, {plural(load.batch, 'sequence')}", _count(answer.max_seq, "token")))
+    context = setting.model.context
+    beyond = context is not None and (answer.max_seq is None or answer.max_seq > context)
+    made_for = f"; the model's context is {count(context or 0)}" if beyond else ""
+    longest_cell = _count(answer.max_seq, "token") + made_for
+    reach.rows.append((f"longest, {plural(load.batch, 'sequence')}", longest_cell))
     reach.rows.append((f"most, of {count(load.tokens)} tokens", _count(answer.max_batch, "sequence")))
     if answer.pool is not None:
         cut = f", {count(answer.pool.blocks)} blocks, {count(answer.pool.tokens)} tokens"
@@ -439,8 +445,13 @@ def _hint(more: int, answer: Answer) -> str:
     left = answer.budget_bytes - answer.memory.beside_cache
     if more < 0:
         return "less is held than was asked about: a shorter sequence, or narrower formats"
-    if abs(answer.memory.total + more - answer.budget_bytes) < 0.05 * answer.budget_bytes and left > 0:
+    if (
+        abs(answer.memory.total + more - answer.budget_bytes) < WHOLE_BUDGET * answer.budget_bytes
+        and left > 0
+    ):
         return "about the whole budget: an engine takes its pool at the start, whatever is asked of it"
+    if answer.load.reserve:
+        return "fragments, and more context, NCCL buffers or graphs than the terms assume"
     return "context, NCCL, CUDA graphs and fragments are not in the terms"
 
 

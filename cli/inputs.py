@@ -76,6 +76,11 @@ def encoder_positions(model: Model, given: str | None, seq: int) -> int:
     return model.encoder.positions or seq
 
 
+def reads_through_encoder(model: Model, given: str | None) -> bool:
+    """Whether a prompt is what the encoder reads: the decoder then starts from one token."""
+    return model.encoder is not None and given is None and not model.encoder.positions
+
+
 def grid(*axes: Iterable[Any], most: int = MAX_POINTS) -> Iterator[tuple[Any, ...]]:
     """Every combination, refused where there are more than `most`."""
     lists = [list(axis) for axis in axes]

@@ -200,7 +200,8 @@ OffloadLayers = Annotated[
 ]
 OffloadCache = Annotated[bool, typer.Option("--offload-kv", help="The cache stays in the host's memory.")]
 HostLink = Annotated[
-    float, typer.Option("--host-link", help="GB/s one way between host and device (PCIe 4 x16: 32).")
+    float | None,
+    typer.Option("--host-link", help="GB/s one way between host and device (default 32: PCIe 4 x16)."),
 ]
 Times = Annotated[
     str | None,

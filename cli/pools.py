@@ -33,8 +33,16 @@ class Flags(NamedTuple):
     def checked(self) -> Flags:
         """With the engine's plain name. Raises InputError for one without a modelled allocator."""
         if self.engine is None:
-            if self.budget is not None or self.blocks is not None:
-                raise InputError("--kv-budget and --num-gpu-blocks are of an engine's pool: give --engine")
+            given = {
+                "--kv-budget": self.budget is not None,
+                "--num-gpu-blocks": self.blocks is not None,
+                "--dcp": self.context_ranks != 1,
+                "--ubatch": self.micro_batch is not None,
+                "--window-share": self.window_share != How().window_share,
+            }
+            for option, there in given.items():
+                if there:
+                    raise InputError(f"{option} changes what an engine allocates: give --engine")
             return self
         known = load_engine(self.engine)
         if known.name != CONCATENATING and known.memory is None:
@@ -70,7 +78,9 @@ class Flags(NamedTuple):
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens of one step: as given, or as the engine takes them."""
+        """Tokens of one step: as given, or as the engine takes them (llama.cpp a micro-batch)."""
+        if self.engine == "llama.cpp" and self.micro_batch is not None:
+            return tokens(self.micro_batch, "--ubatch")
         if self.chunk is not None:
             return tokens(self.chunk, "--max-num-batched-tokens")
         return self.memory.chunk_tokens if self.memory else How().in_flight

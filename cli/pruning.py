@@ -8,7 +8,7 @@ from .. import InputError
 from ..costmodel.compression import Kept, pruned
 from ..costmodel.distillation import repaid_after, training_flops
 from ..costmodel.kv import cache_bill
-from ..costmodel.memory import Memory, peak_memory
+from ..costmodel.memory import Memory, request_memory
 from ..costmodel.request import Cost, Request, Setting, dollars, summed
 from ..costmodel.roofline import default_dtype, ridge
 from ..costmodel.step import Run
@@ -135,7 +135,7 @@ def _side(setting: Setting, asked: Request, file: Recipe | None, terms: t.Terms)
     ttft, decoding = phases_of(setting, asked)
     rate = terms.usd_per_hour
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate).request
-    memory = peak_memory(setting, asked.held_tokens, asked.batch, asked.prefill(), asked.encoder)
+    memory = request_memory(setting, asked)
     return Side(setting, bill, stored, held.logical_bytes, memory, ttft, decoding, usd)
 
 

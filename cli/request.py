@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from .. import InputError
+from ..costmodel.arith import SplitError
 from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
-from ..costmodel.memory import Memory, peak_memory
+from ..costmodel.memory import Memory, peak_memory, request_memory
 from ..costmodel.offload import Offload
 from ..costmodel.request import (
     Cost,
@@ -22,7 +24,7 @@ from ..costmodel.request import (
     summed,
 )
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
+from ..costmodel.step import Run, Step
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
@@ -39,6 +41,7 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
+    reads_through_encoder,
     window_tokens,
     without_constant,
 )
@@ -69,8 +72,8 @@ CONVENTIONS = {
     "offload": "weights and cache in the host's memory cross --host-link in every step, beside the kernels",
     "mfu": "matrix FLOPs over what the devices could do in the expected time (else in the floor)",
     "mbu": "weights read and cache touched, over what the devices could move in that time",
-    "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of the "
-    "prefill; without what an engine reserves",
+    "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of a "
+    "prefill in chunks of 8,192 tokens; without what an engine reserves",
     "energy_j": "board power x devices x expected time, shared by the requests: at most this much for each",
     "timeline": "cache_bytes of all sequences over the whole model, copies on several ranks counted once",
     "usd": "price x devices x expected time, shared by the requests of the batch; input pays the prefill, "
@@ -141,7 +144,7 @@ def request(
     engine: o.Times = None,
     offload_layers: o.OffloadLayers = 0,
     offload_kv: o.OffloadCache = False,
-    host_link: o.HostLink = 32.0,
+    host_link: o.HostLink = None,
     prefill_gpu: Annotated[
         str | None,
         typer.Option("--prefill-gpu", help="Prefill on GPUs of its own (disaggregated): which."),
@@ -150,8 +153,11 @@ def request(
         int | None, typer.Option("--prefill-tp", help="Ranks of the prefill (default: --tp).")
     ] = None,
     transfer: Annotated[
-        float, typer.Option("--transfer", help="GB/s between prefill and decode GPUs, a rank (400 Gb/s: 50).")
-    ] = 50.0,
+        float | None,
+        typer.Option(
+            "--transfer", help="GB/s between prefill and decode GPUs, a rank (default 50: 400 Gb/s)."
+        ),
+    ] = None,
     measured: Annotated[
         str | None,
         typer.Option(
@@ -220,7 +226,14 @@ def request(
         raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
     parallel = Parallel(tp, ep, pp, cp)
     profile = None if engine is None else load_engine(engine)
-    left = Offload(offload_layers, offload_kv, host_link * 1e9) if offload_layers or offload_kv else None
+    left = None
+    if offload_layers or offload_kv:
+        left = Offload(offload_layers, offload_kv, (32.0 if host_link is None else host_link) * 1e9)
+    elif host_link is not None:
+        raise InputError("--host-link is of what stays on the host: give --offload-layers or --offload-kv")
+    if transfer is not None and prefill_gpu is None:
+        raise InputError("--transfer is between two sets of GPUs: give --prefill-gpu")
+    transfer = 50.0 if transfer is None else transfer
     if not 1e-3 <= transfer <= 1e5:
         raise InputError(f"--transfer is GB/s between 0.001 and 100,000, not {transfer:g}")
     apart = None if prefill_gpu is None else load_gpu(prefill_gpu)
@@ -255,9 +268,7 @@ def request(
         )
         setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile, left).checked()
         positions = encoder_positions(one, encoder_seq, length)
-        # What is read goes through an encoder where there is one; its decoder starts from one token.
-        read = one.encoder is not None and encoder_seq is None and not one.encoder.positions
-        begun = 1 if read and phase != "decode" else length
+        begun = 1 if reads_through_encoder(one, encoder_seq) and phase != "decode" else length
         asked = Request(begun, out, many, hit, positions)
         other = None
         if apart is not None:
@@ -322,13 +333,10 @@ def _answer(
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
     if usd and prefiller and ttft:
         usd = prefiller.dollars(setting, asked, ttft, decoding, price)
-    memory = peak_memory(
-        setting,
-        asked.held_tokens,
-        asked.batch,
-        asked.prefill() if ttft else asked.decode(first),
-        asked.encoder,
-    )
+    if ttft:
+        memory = request_memory(setting, asked)
+    else:
+        memory = peak_memory(setting, asked.held_tokens, asked.batch, asked.decode(first), asked.encoder)
     passes = None
     if no_cache:
         passes = summed(steps_at(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
@@ -355,8 +363,17 @@ def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -
     out = []
     for start in range(contexts.start, contexts.stop, CHUNK):
         part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)
-        out.append((step_cost(setting, make(part)), len(part)))
+        out += _agreeing(setting, make, part)
     return out
+
+
+def _agreeing(setting: Setting, make: Callable[[Any], Step], contexts: Any) -> list[tuple[Cost, int]]:
+    """Steps at an array of contexts, halved until all steps of an array take the same kernels."""
+    try:
+        return [(step_cost(setting, make(contexts)), len(contexts))]
+    except SplitError:
+        parts = (contexts[: len(contexts) // 2], contexts[len(contexts) // 2 :])
+        return [found for part in parts for found in _agreeing(setting, make, part)]
 
 
 def _point(answer: Answer, price: float | None) -> dict[str, Any]:
@@ -460,7 +477,8 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
         what = f"{plural(asked.prompt, 'token')} in{read}, {count(asked.gen)} out"
     sure = f" {whole.confidence}" if whole.confidence else " (floor)"
     name = setting.model.title or setting.model.name
-    lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}"]
+    beyond = ", but it does not fit" if point["fits"] is False else ""
+    lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}{beyond}"]
     table = Table(("", "bound", "floor", "expected", "MFU", "MBU"), "<>>>>>")
     if answer.ttft:
         table.rows.append(
@@ -561,7 +579,7 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
                 got["model"],
                 got["gpu"],
                 count(got["prompt"]),
-                count(got["gen"]),
+                "-" if got["gen"] is None else count(got["gen"]),
                 count(got["batch"]),
                 got["weights"],
                 got["kv"],
@@ -580,9 +598,9 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
         dict.fromkeys(n for a in answers for n in limit_notes([(a.setting.model, a.request.held_tokens)]))
     )
     kinds = "expected times" if answers[0].whole.expected is not None else "floors"
-    return Report(
-        {}, [f"{plural(len(points), 'request')}: {kinds} of kernels, host time not in them"], [table], notes
-    )
+    engine = answers[0].setting.engine
+    host = f"as {engine.title} took" if engine else "of kernels, host time not in them"
+    return Report({}, [f"{plural(len(points), 'request')}: {kinds} {host}"], [table], notes)
 
 
 def _flat(point: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from .output.report import Report, Table
 from .pictures.serving import throughput_chart
 from .pictures.terminal import coloured, picture
 from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
-from .serve_study import Asked, Study, devices_needed
+from .serve_study import BUSY, Asked, Study, devices_needed
 from .text import count, number, percent, plural, seconds, size
 
 OF_SETTING = ("model", "gpu", "weights", "KV", "policy")
@@ -247,8 +247,9 @@ def _notes(studies: list[Study], asked: Asked, seen: float | None) -> list[str]:
     if asked.rate is not None and led:
         many, at = devices_needed(asked.rate, led[1].steady, led[0].setting), led[1].steady
         notes.append(
-            f"{asked.rate:g} requests/s take {plural(many, 'GPU')}: a unit of {at.devices:.3g} serves at "
-            f"most {at.requests_per_s:,.3g} a second ({at.policy}, {count(at.batch)} at once)"
+            f"{asked.rate:g} requests/s take {plural(many, 'GPU')}, {BUSY:.0%} busy at most: a unit of "
+            f"{at.devices:.3g} serves at most {at.requests_per_s:,.3g} a second ({at.policy}, "
+            f"{count(at.batch)} at once); no queue is in the TTFT above, --simulate has it"
         )
     for each in studies:
         if each.price is None:

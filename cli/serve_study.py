@@ -10,8 +10,9 @@ from .. import InputError
 from ..costmodel.arith import ceil_div
 from ..costmodel.batching import Lengths
 from ..costmodel.chunking import ChunkBill, chunk_bill, chunk_within, free_chunk
+from ..costmodel.engines import How
 from ..costmodel.kv import Allocation, allocate
-from ..costmodel.memory import CHUNK_TOKENS, Load, largest_batch, shared_bytes
+from ..costmodel.memory import CHUNK_TOKENS, Load, Reserve, largest_batch, shared_bytes
 from ..costmodel.request import Setting, step_cost
 from ..costmodel.serving import (
     Asymptote,
@@ -141,6 +142,7 @@ def study(setting: Setting, work: Workload, asked: Asked) -> Study:
         max(CHUNK_TOKENS, asked.chunk),
         work.encoder,
         shared=work.shared,
+        reserve=None if work.shared else _reserve(setting),
     )
     most = largest_batch(load, setting) if known else None
     points = list(_points(setting, work, asked, most, known))
@@ -161,6 +163,15 @@ def study(setting: Setting, work: Workload, asked: Asked) -> Study:
         _simulated(setting, work, asked, points) if asked.simulated else [],
         _prefix(setting, work, load, known) if work.shared else None,
     )
+
+
+def _reserve(setting: Setting) -> Reserve | None:
+    """The allocator of the engine whose times these are, where it is modelled."""
+    engine = setting.engine
+    if engine is None or engine.memory is None:
+        return None
+    how = How(engine.memory.block_tokens, engine.memory.chunk_tokens)
+    return Reserve(engine.name, engine.memory, how)
 
 
 def _prefix(setting: Setting, work: Workload, load: Load, known: bool) -> Prefix:
@@ -274,8 +285,14 @@ def _drawn(lengths: Lengths, asked: Asked) -> list[Job]:
     return jobs
 
 
+BUSY = 0.8
+"""Of what they could do at most, what devices are given to do: beyond it a queue grows without much warning
+(an M/M/1 queue of 80 % has four waiting for each one served)."""
+
+
 def devices_needed(rate: float, point: Steady, setting: Setting) -> int:
-    """Devices that a rate of requests takes: whole units, those that prefill apart counted by themselves."""
+    """Devices that a rate of requests takes at most `BUSY`: whole units, those that prefill apart counted by
+    themselves."""
     apart = point.devices / setting.devices - 1
-    units = rate / point.requests_per_s
+    units = rate / (BUSY * point.requests_per_s)
     return setting.devices * (ceil(units) + ceil(units * apart))

@@ -35,9 +35,39 @@ def tokens(text: str, option: str) -> int:
     return value
 
 
-def token_list(text: str, option: str) -> list[int]:
-    """One count or several between commas: `2k,8k,32k`."""
-    return [tokens(part, option) for part in words(text, option)]
+def token_list(text: str, option: str, most: int = MAX_POINTS) -> list[int]:
+    """One count or several between commas, `2k,8k,32k`; a range `1k..128k*2` or `1k..16k+1k` is the counts
+    from the first to no more than the second, each so many times, or so much more than, the one before."""
+    out: list[int] = []
+    for part in words(text, option):
+        out += _range(part, option, most) if ".." in part else [tokens(part, option)]
+        if len(out) > most:
+            raise InputError(f"{option} has more than {most:,} values; ask for fewer")
+    return out
+
+
+def _range(text: str, option: str, most: int) -> list[int]:
+    """The counts of `a..b*k` or `a..b+k`."""
+    ends, sign, by = text, "", ""
+    for each in "*+":
+        if each in text:
+            ends, sign, by = text.partition(each)
+            break
+    first, _, last = ends.partition("..")
+    if not sign:
+        raise InputError(
+            f"{option} '{text[:60]}': a range says how it goes on, such as {first[:20]}..{last[:20]}*2 or +1k"
+        )
+    value, end, step = tokens(first, option), tokens(last, option), tokens(by, option)
+    if end < value:
+        raise InputError(f"{option} '{text[:60]}': a range goes up, from the smaller to the larger")
+    if sign == "*" and step < 2:
+        raise InputError(f"{option} '{text[:60]}': a range is multiplied by 2 or more")
+    out: list[int] = []
+    while value <= end and len(out) <= most:
+        out.append(value)
+        value = value * step if sign == "*" else value + step
+    return out
 
 
 def words(text: str, option: str) -> list[str]:

@@ -15,6 +15,10 @@ from .. import InputError
 from ..models.formats import ceil_div as ceil_div
 
 
+class SplitError(InputError):
+    """Elements of an array of steps that go different ways: halves of it may agree."""
+
+
 class Kit(NamedTuple):
     """Elementwise operations of one kind of number; `nearest` takes halves to the even integer."""
 
@@ -55,10 +59,10 @@ def mean(value: Any) -> float:
 def alike(condition: Any, what: str) -> bool:
     """`condition`, which must be the same for every element of an array.
 
-    Raises InputError where it is not: an array of steps goes one way or the other.
+    Raises SplitError where it is not: an array of steps goes one way or the other.
     """
     if hasattr(condition, "ndim") and condition.any() != condition.all():
-        raise InputError(f"an array of steps must agree on {what}: split it")
+        raise SplitError(f"an array of steps must agree on {what}: split it")
     return some(condition)
 
 

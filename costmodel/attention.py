@@ -78,7 +78,7 @@ def attend_ops(
     A fresh prompt attends to the K and V just computed; anything with a past reads the cache.
     """
     v_dim = block.v_width if isinstance(block, Attention) else block.head_dim
-    cached = some(segment.past) if fresh is None else not fresh
+    cached = alike(segment.past > 0, "a past") if fresh is None else not fresh
     if not cached:
         k_row = block.kv_heads * block.head_dim * b.activation_bytes
         v_row = block.kv_heads * v_dim * b.activation_bytes
@@ -233,7 +233,7 @@ def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
 def _expanded_ops(b: Builder, block: LatentAttention, segments: list[Segment], row: int) -> None:
     kv_b = by_name(block.tensors(b.hidden))["kv_b"]
     past = sum(segment.count * segment.past for segment in segments)
-    if some(past):
+    if alike(past > 0, "a past"):
         b.add("latent_read", Gather(past, block.latent_dim, row, True, b.activation_bytes))
     b.gemm("kv_b", past + sum(segment.tokens for segment in segments), [kv_b], [])
     wide = Attention(block.heads, block.heads, block.qk_dim, block.v_head_dim)

@@ -8,7 +8,7 @@ from typing import Any
 from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
 from ..models.tensor import Tensor
-from .op import Gemm, Number, Op, Pointwise, Work
+from .op import Gemm, Number, Op, Pointwise, Work, contents
 from .step import Plan, Step
 
 NORM_FLOPS = 4
@@ -126,10 +126,7 @@ def _identity(work: Work, groups: int) -> Any:
     try:
         hash(work)
     except TypeError:
-        if groups == 1:
-            return id(work)
-        fields = (value.tobytes() if hasattr(value, "tobytes") else value for value in vars(work).values())
-        return type(work), *fields
+        return id(work) if groups == 1 else contents(work)
     return work
 
 

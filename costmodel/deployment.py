@@ -14,7 +14,7 @@ from .. import InputError
 from ..models.spec import Model
 from .arith import ceil_div
 from .early_exit import Exits, at_every, early_exit
-from .memory import SHARE, Load, Memory, peak_memory
+from .memory import SHARE, Load, Memory, peak_memory, widest_prefill
 from .request import Setting
 from .serving import CHUNK, Steady, Workload, most_within, pieces, steady, usd_per_million
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
@@ -200,7 +200,7 @@ def memory_of(plan: Deployment, batch: int) -> Memory:
     if plan.policy == "chunked":
         filling = work.mixed(batch - 1, 1, min(plan.chunk, work.fresh), work.shared)
     else:
-        filling = work.prefill(batch if plan.policy == "static" else 1)
+        filling = widest_prefill(work.fresh, batch if plan.policy == "static" else 1, encoder=work.encoder)
     shared = work.shared if plan.reserved is None else 0
     bills = [
         peak_memory(setting, held, batch, step, work.encoder, shared=shared)

@@ -18,7 +18,7 @@ from .levers import RESOURCES, Lever
 from .op import Attend, Collective, Gather, Op, Pointwise, Scan
 from .request import Setting, step_cost
 from .roofline import default_dtype, peak_flops, vector_peak, work_math, work_peak
-from .serving import step_verdict
+from .serving import intensity, step_verdict
 from .step import Step
 
 OBJECTIVES = {
@@ -32,21 +32,43 @@ LITTLE = 0.02
 """A lever that gains less than this share attacks what does not bind."""
 WORTH_NAMING = 0.005
 
+BOUND = {
+    "arithmetic": "compute-bound",
+    "scores": "compute-bound",
+    "weights": "memory-bound",
+    "cache": "memory-bound",
+    "activations": "memory-bound",
+    "launches": "launch-bound",
+    "links": "link-bound",
+    "host": "host-bound",
+    "waiting": "prefill-bound",
+}
+"""The verdict on a phase whose time goes most to a resource."""
+
 Shares = dict[str, float]
 """By resource; they add up to one."""
 
 
 class Limits(NamedTuple):
-    """What one phase waits for: its seconds (of a prefill, or between two tokens), the verdict of its step,
-    and the shares of its time by resource, the largest first."""
+    """What one phase waits for: its seconds (of a prefill, or between two tokens), and the shares of its time
+    by resource, the largest first.
+
+    `intensity` of its step, FLOP/byte, and how that stands to the ridge: of the whole step, whose operations
+    may stand on both sides.
+    """
 
     seconds: float
-    verdict: str
     shares: Shares
+    intensity: float
+    intensity_verdict: str
 
     @property
     def binds(self) -> str:
         return next(iter(self.shares))
+
+    @property
+    def verdict(self) -> str:
+        return BOUND[self.binds]
 
 
 class Diagnosis(NamedTuple):
@@ -113,8 +135,8 @@ def _limits(setting: Setting, step: Step, seconds: float, beside: Shares) -> Lim
     """Limits of a step; `beside`: shares of the time that are none of the step's."""
     left = 1 - sum(beside.values())
     inside = {name: left * share for name, share in step_shares(setting, step).items()}
-    verdict = step_verdict(setting, step_cost(setting, step))
-    return Limits(float(seconds), verdict, _ordered({**inside, **beside}))
+    cost, shares = step_cost(setting, step), _ordered({**inside, **beside})
+    return Limits(float(seconds), shares, intensity(setting, cost), step_verdict(setting, cost))
 
 
 def step_shares(setting: Setting, step: Step) -> Shares:

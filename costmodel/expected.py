@@ -21,7 +21,7 @@ from .device import Device, device
 from .experts_time import grouped_gemm_s, route_s
 from .gemm_time import gemm_s
 from .kernel_time import TIMES
-from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work
+from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work, contents
 from .pointwise_time import RowKernel, pointwise_s, projection_s
 from .prefill_time import append_s, dense_pairs, prefill_s
 from .roofline import math_dtype, sparsity_gain
@@ -47,6 +47,8 @@ ROW_OPS = (
 )
 """Which measured kernel stands for a pointwise op, by a word of its name; others are timed as an add."""
 AROUND_EXPERTS = ("route", "experts.silu_mul", "experts.activation", "combine")
+SMALL_ARRAY, MOST_ARRAYS = 1 << 10, 1 << 10
+"""Elements of arrays whose times are remembered, and how many of those: 16 MiB at the most."""
 NEGLIGIBLE = 0.1
 """A kind of confidence that holds less than this share of a total's time is not the total's."""
 
@@ -61,18 +63,31 @@ class Expected(NamedTuple):
 class Clock:
     """Expected times on one GPU with its calibration; equal works are timed once.
 
-    `own`: the GPU's calibration alone; `library` gives all of them, for families it does not cover.
+    `own`: the GPU's calibration alone; `library` gives all of them, for families it does not cover. `stack`:
+    whose kernels are taken where they were measured (vllm, sglang, trtllm); "" takes each type's default.
     """
 
     def __init__(
-        self, gpu: Gpu, own: Sequence[Calibrated], library: Callable[[Gpu], Iterable[Calibrated]]
+        self,
+        gpu: Gpu,
+        own: Sequence[Calibrated],
+        library: Callable[[Gpu], Iterable[Calibrated]],
+        stack: str = "",
     ) -> None:
-        self.gpu, self.device = gpu, device(gpu)
+        self.gpu, self.device, self.stack = gpu, device(gpu), stack
+        self._by_stack: dict[str, Clock] = {stack: self}
         self._own, self._library = own, library
         self._chosen: dict[tuple[str, Key], Choice] = {}
         self._timed: dict[tuple[Key, Work], Expected] = {}
+        self._timed_arrays: dict[tuple[Any, ...], Expected] = {}
         self._experts_key = Key(dtype="bf16")
         self._rows_seen: tuple[Number, Number, Any] | None = None
+
+    def of(self, stack: str) -> Clock:
+        """The same machine's times with the kernels of `stack`."""
+        if stack not in self._by_stack:
+            self._by_stack[stack] = Clock(self.gpu, self._own, self._library, stack)
+        return self._by_stack[stack]
 
     @property
     def ceilings(self) -> Mapping[str, float]:
@@ -82,6 +97,8 @@ class Clock:
 
     def choice(self, family: str, key: Key) -> Choice:
         """Constants for a group, from the GPU's own calibration where it has any like it."""
+        if self.stack and not key.stack:
+            key = key._replace(stack=self.stack)
         known = self._chosen.get((family, key))
         if known is None:
             known = choose(TIMES[family].family, key, self.gpu, self._own)
@@ -95,9 +112,21 @@ class Clock:
         try:
             known = self._timed.get((self._experts_key, work))
         except TypeError:
-            return self._time(work)
+            return self._expected_array(work)
         if known is None:
             known = self._timed[(self._experts_key, work)] = self._time(work)
+        return known
+
+    def _expected_array(self, work: Work) -> Expected:
+        """The same of an array: small ones are remembered, for many settings ask for them again."""
+        if sum(getattr(value, "size", 0) for value in vars(work).values()) > SMALL_ARRAY:
+            return self._time(work)
+        key = (self._experts_key, *contents(work))
+        known = self._timed_arrays.get(key)
+        if known is None:
+            if len(self._timed_arrays) >= MOST_ARRAYS:
+                self._timed_arrays.clear()
+            known = self._timed_arrays[key] = self._time(work)
         return known
 
     def each(self, ops: Iterable[Op]) -> list[Expected]:
@@ -209,7 +238,7 @@ class Clock:
         kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
         few = alike(work.new <= FEW_NEW, "decoding or prefill")
-        decoding = few and (work.cached or not some(work.new - 1))
+        decoding = few and (work.cached or alike(work.new == 1, "decoding or prefill"))
         rebuilt = work.qk_dim != work.v_dim and work.heads == work.kv_heads and not decoding
         family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
@@ -271,8 +300,8 @@ class Clock:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
             fast = custom_s(work, self.device, own.params)
-            if mean(fast) < mean(seconds):
-                return least(seconds, fast), own.confidence
+            quicker = own if mean(fast) < mean(seconds) else choice
+            return least(seconds, fast), quicker.confidence
         return seconds, choice.confidence
 
 
@@ -306,7 +335,8 @@ def grouped_type(work: GroupedGemm) -> str:
         return "nvfp4"
     if work.stored == "mxfp4":
         return "w4a16_mxfp4"
-    wide = work.expert_bytes >= 1.5 * work.inner * work.outer or pattern(work.stored)
+    # No grouped kernel over weights of 8 bits was measured; they are read as 16-bit kernels read theirs.
+    wide = work.expert_bytes >= 0.75 * work.inner * work.outer or pattern(work.stored)
     return "bf16" if wide else "int4_wo"
 
 

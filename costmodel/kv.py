@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import InputError
 from ..models.cache import CacheSpec
@@ -22,9 +22,9 @@ def row_bytes(cache: CacheSpec, fmt: Format) -> int:
     return sum(row.heads * fmt.row_bytes(row.width) for row in cache.rows)
 
 
-def cached_tokens(cache: CacheSpec, tokens: int) -> int:
+def cached_tokens(cache: CacheSpec, tokens: Any) -> Any:
     """min(T, W): a window layer holds at most W tokens. Source: Mistral 7B, arXiv 2310.06825, 2."""
-    return int(least(tokens, cache.window)) if cache.window is not None else tokens
+    return least(tokens, cache.window) if cache.window is not None else tokens
 
 
 def state_bytes(cache: CacheSpec, activation_bytes: int = STATE_ACTIVATION_BYTES) -> int:
@@ -95,6 +95,8 @@ def cache_bill(
     model: Model, tokens: int, batch: int, fmt: Format, encoder: int = 0, library: bool = False
 ) -> CacheBill:
     """What `batch` sequences of `tokens` tokens (and `encoder` encoder positions) keep, by group.
+
+    Arrays give arrays of bytes.
 
     A layer that reads another layer's rows stores nothing and stands in the list with zero bytes.
     """

@@ -46,7 +46,7 @@ Tries = tuple[str, ...] | Callable[[Deployment], Iterable[str]]
 class Lever(NamedTuple):
     """`change` of a deployment; `takes`: the kind of its value ("" for none); `tries`: values to rank where
     none is named, as a person would write them; `price` begins with its kind: none, quality, training,
-    hardware, latency or assumed; `command`: the infercost command that goes into it.
+    hardware, latency or assumed; `options` of `serve` that say the same ("" where none do).
     """
 
     name: str
@@ -56,7 +56,7 @@ class Lever(NamedTuple):
     attacks: tuple[str, ...]
     does: str
     price: str
-    command: str
+    options: str
 
     def values(self, plan: Deployment) -> tuple[str, ...]:
         """The values to try on `plan`; one empty one where the lever takes none."""
@@ -70,12 +70,19 @@ LEVERS: dict[str, Lever] = {}
 
 
 def lever(
-    name: str, *, does: str, price: str, command: str, attacks: str = "", takes: str = "", tries: Tries = ()
+    name: str,
+    *,
+    does: str,
+    price: str,
+    options: str = "",
+    attacks: str = "",
+    takes: str = "",
+    tries: Tries = (),
 ) -> Callable[[Callable[..., Deployment]], Callable[..., Deployment]]:
     """Enter a function in `LEVERS`."""
 
     def enter(change: Callable[..., Deployment]) -> Callable[..., Deployment]:
-        LEVERS[name] = Lever(name, change, takes, tries, tuple(attacks.split()), does, price, command)
+        LEVERS[name] = Lever(name, change, takes, tries, tuple(attacks.split()), does, price, options)
         return change
 
     return enter
@@ -149,7 +156,7 @@ def _base_format(plan: Deployment) -> str:
     attacks="weights arithmetic",
     does="8-bit weights are half the bytes, and FP8 products twice as fast where the GPU has them",
     price="quality: near 16 bit in published figures; FP8 units (Ada, Hopper, CDNA3 on) for the products",
-    command="quant {model} {gpu} --seq {held} --weights fp8-row",
+    options="--weights fp8-row",
 )
 def fp8(plan: Deployment) -> Deployment:
     return _stored(plan, find_recipe("fp8-row"))
@@ -160,7 +167,7 @@ def fp8(plan: Deployment) -> Deployment:
     attacks="weights arithmetic",
     does="8-bit weights and activations (SmoothQuant): half the bytes, INT8 products twice as fast",
     price="quality: near 16 bit once outliers are smoothed into the weights, with a calibration set",
-    command="quant {model} {gpu} --seq {held} --scheme smoothquant,llm-int8",
+    options="--weights int8-row",
 )
 def int8(plan: Deployment) -> Deployment:
     return _stored(plan, find_recipe("int8-row"))
@@ -171,7 +178,7 @@ def int8(plan: Deployment) -> Deployment:
     attacks="weights",
     does="4-bit weights in groups of 128 are read in about a quarter of the bytes; products stay in 16 bit",
     price="quality: a measurable loss (GPTQ, AWQ); a calibration set",
-    command="quant {model} {gpu} --seq {held} --scheme gptq,awq",
+    options="--weights gptq",
 )
 def int4(plan: Deployment) -> Deployment:
     return _stored(plan, find_recipe("gptq"))
@@ -182,7 +189,7 @@ def int4(plan: Deployment) -> Deployment:
     attacks="weights arithmetic",
     does="NVFP4 weights and activations: about a quarter of the bytes, FP4 products",
     price="quality: a measurable loss; needs FP4 units (Blackwell)",
-    command="quant {model} {gpu} --seq {held} --weights nvfp4",
+    options="--weights nvfp4",
 )
 def fp4(plan: Deployment) -> Deployment:
     if plan.setting.gpu.peak("fp4") is None:
@@ -196,7 +203,7 @@ def fp4(plan: Deployment) -> Deployment:
     attacks="weights arithmetic",
     does="weights in another format",
     price="quality: by the format",
-    command="quant {model} {gpu} --seq {held} --weights {value}",
+    options="--weights {value}",
 )
 def weights(plan: Deployment, recipe: Recipe) -> Deployment:
     return _stored(plan, recipe)
@@ -207,7 +214,6 @@ def weights(plan: Deployment, recipe: Recipe) -> Deployment:
     attacks="weights arithmetic",
     does="two of every four weights are zero: 9/16 of the bytes, half of the products",
     price="training: pruned weights are trained again; needs 2:4 units",
-    command="compress {model} {gpu} {run} --storage 2:4",
 )
 def two_of_four(plan: Deployment) -> Deployment:
     gpu = plan.setting.gpu
@@ -223,7 +229,6 @@ def two_of_four(plan: Deployment) -> Deployment:
     attacks="weights",
     does="zeros left out, kept as a bitmap: fewer bytes, the same products",
     price="quality: SparseGPT's range; assumed is a kernel that reads them so, which engines do not have",
-    command="compress {model} {gpu} {run} --sparsity {value} --storage bitmap --kernel",
 )
 def sparse(plan: Deployment, share: float) -> Deployment:
     if not 1e-9 <= share <= 1 - 1e-9:
@@ -239,7 +244,6 @@ def sparse(plan: Deployment, share: float) -> Deployment:
     attacks="weights arithmetic cache scores launches links activations",
     does="a shallower model: everything a layer costs goes with it",
     price="training: what is left is trained again (a few per cent of the pre-training, Sheared LLaMA)",
-    command="compress {model} {gpu} {run} --keep-layers {value}",
 )
 def shallower(plan: Deployment, layers: int) -> Deployment:
     return _pruned(plan, "layers", Kept(layers=layers))
@@ -252,7 +256,6 @@ def shallower(plan: Deployment, layers: int) -> Deployment:
     attacks="weights arithmetic",
     does="narrower MLPs: fewer weights and products, the same cache",
     price="training: what is left is trained again (a few per cent of the pre-training, Sheared LLaMA)",
-    command="compress {model} {gpu} {run} --keep-ffn {value}",
 )
 def narrower(plan: Deployment, channels: int) -> Deployment:
     return _pruned(plan, "ffn", Kept(ffn=channels))
@@ -271,7 +274,6 @@ def _pruned(plan: Deployment, what: str, kept: Kept) -> Deployment:
     attacks="weights arithmetic cache scores activations launches",
     does="a smaller model that learns from this one (distillation)",
     price="training: the student's, and the teacher's passes or texts; quality is the student's",
-    command="compress --distil --teacher {name} --student {value} --tokens 10B {gpu}",
 )
 def model(plan: Deployment, other: Model) -> Deployment:
     own = plan.setting.model
@@ -301,7 +303,7 @@ def _cached_in(plan: Deployment, fmt: Format) -> Deployment:
     attacks="cache",
     does="an 8-bit cache is half the bytes, held and read",
     price="quality: near 16 bit; FP8 attention kernels",
-    command="kv {model} --seq {held} --kv fp8",
+    options="--kv fp8",
 )
 def kv_fp8(plan: Deployment) -> Deployment:
     return _cached_in(plan, find_format("fp8"))
@@ -312,7 +314,7 @@ def kv_fp8(plan: Deployment) -> Deployment:
     attacks="cache",
     does="a 4-bit cache with a scale for 32 values is 0.28 of the bytes, held and read",
     price="quality: a measurable loss on long contexts (KIVI, KVQuant); kernels of its own",
-    command="kv {model} --seq {held} --kv int4-g32",
+    options="--kv int4-g32",
 )
 def kv_int4(plan: Deployment) -> Deployment:
     return _cached_in(plan, find_format("int4-g32"))
@@ -324,7 +326,7 @@ def kv_int4(plan: Deployment) -> Deployment:
     attacks="cache",
     does="the cache in another format",
     price="quality: by the format",
-    command="kv {model} --seq {held} --kv {value}",
+    options="--kv {value}",
 )
 def kv(plan: Deployment, fmt: Format) -> Deployment:
     return _cached_in(plan, fmt)
@@ -344,7 +346,7 @@ def _kv_heads(plan: Deployment, count: int) -> Deployment:
     attacks="cache",
     does="query heads share K and V heads: fewer rows held and read, smaller K and V matrices",
     price="training: up-training with mean-pooled heads, about 5 % of the pre-training (arXiv 2305.13245)",
-    command="kv {model} --seq {held} --kv-heads {value}",
+    options="--kv-heads {value}",
 )
 def gqa(plan: Deployment, kv_heads: int) -> Deployment:
     return _kv_heads(plan, kv_heads)
@@ -355,7 +357,7 @@ def gqa(plan: Deployment, kv_heads: int) -> Deployment:
     attacks="cache",
     does="one K and V head for all queries: the smallest cache that attention has",
     price="training: up-training; quality below GQA's (arXiv 2305.13245); a copy on each rank of tp",
-    command="kv {model} --seq {held} --kv-heads 1",
+    options="--kv-heads 1",
 )
 def mqa(plan: Deployment) -> Deployment:
     return _kv_heads(plan, 1)
@@ -368,7 +370,6 @@ def mqa(plan: Deployment) -> Deployment:
     attacks="cache scores",
     does="attention sees no further back than the window: rows beyond are neither held nor read",
     price="training: with the window (Mistral 7B, arXiv 2310.06825); further back only through layers",
-    command="kv {model} --seq {held} --window {value}",
 )
 def window(plan: Deployment, tokens: int) -> Deployment:
     seen = [block.window or plan.work.held_tokens for block in _attentions(plan.setting)]
@@ -388,7 +389,6 @@ def window(plan: Deployment, tokens: int) -> Deployment:
     attacks="activations",
     does="attention in one kernel: the scores stay on the chip, not written and read",
     price="none: the same results; a kernel for this GPU and head width",
-    command="ops {model} {gpu} --seq {prompt} --attention flash",
 )
 def flash(plan: Deployment) -> Deployment:
     if plan.setting.run.attention == "flash":
@@ -401,7 +401,6 @@ def flash(plan: Deployment) -> Deployment:
     attacks="launches activations",
     does="elementwise kernels run with their neighbours: fewer starts, fewer passes over activations",
     price="none: the same results; an engine or a compiler that does it",
-    command="ops {model} {gpu} --seq {prompt} --fusion engine",
 )
 def fusion(plan: Deployment) -> Deployment:
     if plan.setting.run.fusion != "none":
@@ -425,7 +424,7 @@ def _larger(plan: Deployment) -> list[str]:
     attacks="weights launches",
     does="more sequences share each read of the weights",
     price="latency: every token waits for the others; enough requests at once",
-    command="serve {model} {gpu} {run} {lengths} --batch {value}",
+    options="--batch {value}",
 )
 def batch(plan: Deployment, sequences: int) -> Deployment:
     if sequences <= plan.batch:
@@ -444,7 +443,6 @@ def _half_in_blocks(tokens: float) -> int:
     attacks="arithmetic scores waiting",
     does="the first prompt tokens are in a prefix cache: not computed again, and kept once for all requests",
     price="assumed: that requests begin with so many equal tokens; the cache of the prefix stays",
-    command="serve {requests} --shared-prefix {value}",
 )
 def cached(plan: Deployment, tokens: int) -> Deployment:
     if tokens <= plan.work.shared:
@@ -457,7 +455,7 @@ def cached(plan: Deployment, tokens: int) -> Deployment:
     attacks="waiting",
     does="a free slot is refilled at once, and a first token waits for one prompt, not for a batch of them",
     price="none: the scheduler of every serving engine",
-    command="serve {requests} --policy static,continuous",
+    options="--policy continuous",
 )
 def continuous(plan: Deployment) -> Deployment:
     if plan.policy != "static":
@@ -472,7 +470,7 @@ def continuous(plan: Deployment) -> Deployment:
     attacks="waiting",
     does="prompts ride with the decodes in pieces: no token waits for a whole prompt",
     price="latency: a first token takes several steps; weights and cache are read again for each piece",
-    command="serve {requests} --policy chunked --chunk {value}",
+    options="--policy chunked --chunk {value}",
 )
 def chunked(plan: Deployment, tokens: int) -> Deployment:
     if plan.policy == "chunked" and plan.chunk == tokens:
@@ -485,7 +483,7 @@ def chunked(plan: Deployment, tokens: int) -> Deployment:
     attacks="waiting",
     does="prompts are computed on GPUs of their own: no token waits for another request's prompt",
     price="hardware: more GPUs, and a link that carries each request's cache",
-    command="serve {requests} --policy disaggregated",
+    options="--policy disaggregated",
 )
 def disaggregated(plan: Deployment) -> Deployment:
     if plan.policy == "disaggregated":
@@ -498,7 +496,6 @@ def disaggregated(plan: Deployment) -> Deployment:
     attacks="cache",
     does="the cache grows in blocks: nothing is reserved that no token fills",
     price="none: attention reads through a table of blocks (PagedAttention, arXiv 2309.06180)",
-    command="kv {model} --seq {held} --block 16 --max-len {reserved}",
 )
 def paged(plan: Deployment) -> Deployment:
     if plan.reserved is None:
@@ -516,7 +513,6 @@ def paged(plan: Deployment) -> Deployment:
     attacks="weights cache launches links",
     does="one pass checks several drafted tokens, while it waits for memory anyway",
     price="training: a draft (EAGLE's layer unless another is named), its memory; the acceptance is assumed",
-    command="speculate {decoding} --draft {draft} --alpha {alpha} --gamma {gamma}",
 )
 def spec(plan: Deployment, guess: Guess) -> Deployment:
     if not 1 <= guess.gamma <= MAX_DRAFT:
@@ -536,7 +532,6 @@ def spec(plan: Deployment, guess: Guess) -> Deployment:
     attacks="weights cache launches links",
     does="heads beside the model's own draft all at once, and one pass checks what they guess",
     price="training: the heads; how often each is right is assumed",
-    command="speculate {decoding} --medusa {heads}",
 )
 def medusa(plan: Deployment, right: tuple[float, ...]) -> Deployment:
     if not (1 <= len(right) <= MAX_DRAFT and all(0 <= each <= 1 for each in right)):
@@ -552,7 +547,6 @@ def medusa(plan: Deployment, right: tuple[float, ...]) -> Deployment:
     attacks="weights arithmetic cache launches",
     does="tokens that are sure leave before the last layer, and pay a head at every check",
     price="training: heads that may be asked early; quality by the threshold; what leaves is assumed",
-    command="speculate {decoding} --every {every} --exit-prob {chance}",
 )
 def early_exit(plan: Deployment, leaving: tuple[float, int]) -> Deployment:
     exiting = Exiting(*leaving)
@@ -575,7 +569,7 @@ def _ranks(plan: Deployment) -> list[str]:
     attacks="weights arithmetic cache scores activations",
     does="ranks share every matrix and the cache: each does its part, and they add up over the link",
     price="hardware: so many times the GPUs, and a fast link between them",
-    command="request {model} {gpu} {formats} {lengths} --batch {batch} --tp {value}",
+    options="--tp {value}",
 )
 def tp(plan: Deployment, ranks: int) -> Deployment:
     own = plan.setting.parallel
@@ -592,7 +586,6 @@ def tp(plan: Deployment, ranks: int) -> Deployment:
     attacks="weights cache",
     does="stages share out the layers: each holds its part, and a request passes them in turn",
     price="hardware: so many times the GPUs, which one request keeps busy one at a time",
-    command="request {requests} --pp {value}",
 )
 def pp(plan: Deployment, stages: int) -> Deployment:
     own = plan.setting.parallel
@@ -608,7 +601,6 @@ def pp(plan: Deployment, stages: int) -> Deployment:
     attacks="arithmetic scores cache activations",
     does="groups of ranks share out each sequence's tokens: its prefill and its cache, not the weights",
     price="hardware: so many times the GPUs, and a fast link between them",
-    command="request {requests} --cp {value}",
 )
 def cp(plan: Deployment, groups: int) -> Deployment:
     own = plan.setting.parallel
@@ -624,7 +616,7 @@ def cp(plan: Deployment, groups: int) -> Deployment:
     attacks="weights",
     does="ranks share out the experts: each holds and reads its own (without tp, with a batch of its own)",
     price="hardware: so many GPUs, and a link that carries every token to its experts and back",
-    command="request {requests} --ep {value}",
+    options="--ep {value}",
 )
 def ep(plan: Deployment, ranks: int) -> Deployment:
     if ranks <= plan.setting.parallel.ep:
@@ -645,7 +637,6 @@ HOST_LINK_BYTES_PER_S = 32e9
     attacks="weights",
     does="weights of so many layers stay in the host's memory and cross a 32 GB/s link in every step",
     price="latency: a step takes as long as the link; the host's memory",
-    command="request {requests} --offload-layers {value}",
 )
 def offload(plan: Deployment, layers: int) -> Deployment:
     left = plan.setting.offload.layers if plan.setting.offload else 0
@@ -661,7 +652,7 @@ def offload(plan: Deployment, layers: int) -> Deployment:
     attacks="host launches links",
     does="another engine: what its host takes between kernels (CUDA graphs), and its gaps",
     price="none: another program; quality and features are its own",
-    command="request {model} {gpu} {run} {tokens} --batch {batch} --engine {value}",
+    options="--engine {value}",
 )
 def engine(plan: Deployment, other: Engine) -> Deployment:
     if other == plan.setting.engine:
@@ -676,7 +667,7 @@ def engine(plan: Deployment, other: Engine) -> Deployment:
     attacks="weights arithmetic cache scores activations launches",
     does="another GPU: its bandwidth, its peaks, its memory, its price",
     price="hardware: the GPU, at its sheet's price",
-    command="request {model} --gpu {value} {run} {lengths} --batch {batch}",
+    options="--gpu {value}",
 )
 def gpu(plan: Deployment, part: Part) -> Deployment:
     if part.gpu == plan.setting.gpu:

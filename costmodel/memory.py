@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import InputError
 from ..hardware.engine import EngineMemory
 from ..models.formats import Format, ceil_div, find_format
 from ..models.recipes import default_recipe, find_recipe
 from ..models.spec import Model
+from .arith import kit, least, most
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
-from .request import Setting
+from .request import Request, Setting
 from .sharding import Parallel, shard_model
 from .step import Segment, Step, decode
 from .weights import weight_bill
@@ -105,12 +106,12 @@ def peak_memory(
     `concat`: the cache grows by concatenation, so the last one stands beside the new one (transformers up
     to 4.35, before its caches were allocated once; held to optimum-benchmark's peaks). `shared`: first tokens
     that all sequences have in common and whose rows are kept once. `reserve`: the engine whose allocator the
-    cache is taken by.
+    cache is taken by. Arrays of tokens and of steps give a bill of arrays.
     """
     fullest = Memory(0, 0, 0)
     tokens = ceil_div(tokens, setting.parallel.cp)
     for plan, kernels, _ in setting.stages(widest):
-        weights = weight_bill(plan.model, plan.recipe, batch, plan.run.skew).weight_bytes
+        weights = weight_bill(plan.model, plan.recipe).weight_bytes
         if reserve:
             cache = reserve.cache_bytes(plan.model, tokens, batch, plan.run.kv)
         elif concat:
@@ -118,15 +119,23 @@ def peak_memory(
             cache = grown.allocated_bytes
         else:
             cache = cache_bill(plan.model, tokens, batch, plan.run.kv, encoder).logical_bytes
-            cache -= (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
+            cache = cache - (batch - 1) * shared_bytes(plan.model, tokens, shared, plan.run.kv)
         if setting.offload:
             weights -= setting.offload.saved_bytes(plan)
             cache = 0 if setting.offload.cache else cache
         residual = plan.step.tokens * plan.model.hidden * plan.activation_bytes
-        most_of_one = max((op.work.bytes.activations for op in kernels), default=0)
-        here = Memory(weights, cache, int(residual + most_of_one))
-        fullest = max(fullest, here, key=lambda each: each.total)
+        most_of_one: Any = 0
+        for op in kernels:
+            most_of_one = most(most_of_one, op.work.bytes.activations)
+        activations = kit(residual, most_of_one).floor(residual + most_of_one)
+        fullest = fuller(fullest, Memory(weights, cache, activations))
     return fullest
+
+
+def fuller(one: Memory, other: Memory) -> Memory:
+    """The bill with the larger total, element by element for arrays."""
+    more = other.total > one.total
+    return Memory(*(kit(more).where(more, b, a) for a, b in zip(one, other, strict=True)))
 
 
 def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:
@@ -139,6 +148,24 @@ def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:
         return 0
     whole, own = (cache_bill(model, length, 1, fmt).logical_bytes for length in (tokens, tokens - shared))
     return whole - own
+
+
+def widest_prefill(tokens: int, batch: int, chunk: int = CHUNK_TOKENS, encoder: int = 0) -> Step:
+    """The widest step while prompts of `batch` sequences are computed, `chunk` tokens at a time together."""
+    new = least(tokens * batch, max(1, chunk))
+    return Step("prefill", (Segment(1, new, 0, least(batch, new), encoder_new=encoder),))
+
+
+def request_memory(setting: Setting, asked: Request) -> Memory:
+    """The fullest rank of a request: its cache at the end, its prompts computed in chunks as engines do.
+
+    Arrays of prompts and batches give a bill of arrays.
+    """
+    held, batch, encoder = asked.held_tokens, asked.batch, asked.encoder
+    fresh = asked.prompt - asked.cached
+    steps = (decode(batch, most(held, 2), encoder), widest_prefill(fresh, batch, encoder=encoder))
+    token, prompts = (peak_memory(setting, held, batch, step, encoder) for step in steps)
+    return fuller(token, prompts)
 
 
 class Load(NamedTuple):
@@ -168,11 +195,10 @@ class Load(NamedTuple):
 
     def memory(self, setting: Setting) -> Memory:
         """The bill of the fullest rank."""
-        new = min(self.tokens * self.batch, max(1, self.chunk))
-        prompts = Segment(1, new, 0, min(self.batch, new), encoder_new=self.positions)
         steps = [decode(self.batch, self.tokens, self.positions)]
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
-        steps += [] if self.concat else [Step("prefill", (prompts,))]
+        prompts = widest_prefill(self.tokens, self.batch, self.chunk, self.positions)
+        steps += [] if self.concat else [prompts]
         bills = [
             peak_memory(
                 *(setting, self.tokens, self.batch, step, self.positions, self.concat, self.shared),
@@ -258,7 +284,14 @@ class Load(NamedTuple):
             return None
         one = self.reserve.request(shard_model(setting.model, setting.parallel), self.tokens, setting.run.kv)
         left = max(0, self.budget_bytes(setting, bill) - bill.beside_cache)
-        return pool(self.reserve.engine, one, left, self.tokens, blocks)
+        held = pool(self.reserve.engine, one, left, self.tokens, blocks)
+        if held is None or self.draft is None:
+            return held
+        # A draft's cache is taken of the same pool, request by request.
+        own = shard_model(self.draft, Parallel(tp=setting.parallel.tp))
+        drafted = self.reserve.request(own, self.tokens, setting.run.kv).request_bytes
+        share = one.request_bytes / (one.request_bytes + drafted)
+        return held._replace(concurrency=held.concurrency * share, tokens=int(held.tokens * share))
 
     def smallest_share(self, setting: Setting, bill: Memory) -> float | None:
         """The least share of the engine's rule at which this load fits; None where there is none up to 1."""

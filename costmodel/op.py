@@ -300,6 +300,14 @@ class Collective:
 Work = Gemm | GroupedGemm | Attend | Pointwise | Gather | Scan | Collective
 
 
+def contents(work: Work) -> tuple[Any, ...]:
+    """What equal works of arrays share, which have no hash: their kind and what is in their fields."""
+    return type(work), *(
+        (value.shape, value.dtype.str, value.tobytes()) if hasattr(value, "ndim") else value
+        for value in vars(work).values()
+    )
+
+
 @dataclass(frozen=True)
 class Op:
     """`count` launches of the same work, under the name a person would use."""

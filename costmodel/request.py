@@ -139,20 +139,16 @@ class Setting(NamedTuple):
     def expected(self, plan: Plan, kernels: tuple[Op, ...], links: tuple[Op, ...], floor: Number) -> Expected:
         """Of one stage: kernels back to back, or as the engine runs them; never below the floor."""
         assert self.clock is not None
-        kernel_time = self.clock.total((*kernels, *links))
-        times = self.engine.times if self.engine else None
-        if times is None:
-            return kernel_time
-        ranks = self.parallel.world // self.parallel.pp
-        parts = step_parts(plan, kernels, links, self.gpu, self.clock, ranks)
+        if self.engine is None or self.engine.times is None:
+            return self.clock.total((*kernels, *links))
+        times, ranks = self.engine.times, self.parallel.world // self.parallel.pp
+        parts = step_parts(plan, kernels, links, self.gpu, self.clock.of(self.engine.stack), ranks)
         seconds = most(engine_s(parts, times, self.gpu.name), floor)
         error = times.prefill_error if parts.prefill else times.error
         if times.assumed:
             return Expected(seconds, Confidence("assumed", error))
         if times.machine(self.gpu.name) is not None:
-            return Expected(
-                seconds, Confidence("calibrated", error, group=self.engine.name if self.engine else "")
-            )
+            return Expected(seconds, Confidence("calibrated", error, group=self.engine.name))
         return Expected(seconds, Confidence("transferred", times.gpu_error, gpu="other machines"))
 
 
@@ -179,15 +175,15 @@ class Cost(NamedTuple):
         return self.floor if self.expected is None else self.expected
 
     @property
-    def mfu(self) -> float:
+    def mfu(self) -> Number:
         """Matrix FLOPs over those the devices could have done. Source: PaLM, arXiv 2204.02311, 4.1."""
-        return float(self.compute_s / self.best)
+        return self.compute_s / self.best
 
     @property
-    def mbu(self) -> float:
+    def mbu(self) -> Number:
         """Compulsory bytes over those the devices could have moved. Source: Databricks, "LLM Inference
         Performance Engineering: Best Practices" (model bandwidth utilization)."""
-        return float(self.memory_s / self.best)
+        return self.memory_s / self.best
 
     def times(self, share: float = 1.0) -> dict[str, float | None]:
         """bound, floor and expected, or a share of each."""

@@ -196,7 +196,8 @@ def compulsory(plan: Plan, ops: Iterable[Op]) -> Compulsory:
         for cache in layer.caches():
             for segment in plan.step.segments:
                 state = 2 * state_bytes(cache, plan.activation_bytes)
-                cached += times * segment.count * (touched_bytes(cache, segment, plan.run.kv) + state)
+                moved = touched_bytes(cache, segment, plan.run.kv) + state
+                cached = cached + times * segment.count * moved
     return Compulsory(weights, cached)
 
 
@@ -216,7 +217,7 @@ def touched_bytes(cache: CacheSpec, segment: Segment, fmt: Format) -> Number:
     total = 0
     for row in cache.rows:
         chosen = context if row.top_k is None else least(context, segment.new * row.top_k)
-        total += chosen * row.heads * fmt.row_bytes(row.width)
+        total = total + chosen * row.heads * fmt.row_bytes(row.width)
     return total
 
 

@@ -17,8 +17,8 @@ from .batching import Lengths
 from .device import device
 from .expected import pooled
 from .kv import cache_bill
-from .request import Cost, Setting, step_cost
-from .roofline import default_dtype, ridge, verdict
+from .request import Cost, Number, Setting, step_cost
+from .roofline import Ridge, default_dtype, ridge, verdict
 from .step import Segment, Step, decode
 from .transfer import Confidence
 
@@ -309,7 +309,12 @@ def intensity(setting: Setting, step: Cost) -> float:
 def step_verdict(setting: Setting, step: Cost) -> str:
     """memory-bound, compute-bound or near the ridge: compute over memory time of a whole step."""
     at = ridge(setting.gpu, default_dtype(setting.gpu))
-    return verdict(float(step.compute_s / step.memory_s) * at.datasheet, at)
+    return verdict(float(balance(step, at)), at)
+
+
+def balance(step: Cost, at: Ridge) -> Number:
+    """Compute over memory time of a whole step, as the FLOP per byte where an operation would have it."""
+    return step.compute_s / step.memory_s * at.datasheet
 
 
 class Asymptote(NamedTuple):

@@ -132,10 +132,11 @@ class EngineMemory:
 @dataclass(frozen=True)
 class Engine:
     """One engine: `times` None where no request of it was measured, `memory` None where its allocator is not
-    modelled."""
+    modelled; `stack`: what calibrations call its kernels, "" where none of them were measured."""
 
     name: str
     title: str
+    stack: str = ""
     times: EngineTimes | None = None
     memory: EngineMemory | None = None
     notes: str = ""

@@ -29,17 +29,22 @@ FEWEST_ROWS = 8
 MANY_ROWS = 60
 """From here on a group says enough: some seven rows a constant."""
 POOR, WORST = 0.2, 0.3
+SLOW = 2.0
+"""A kernel whose work another stack's does in less than half the time stands for its type only where none
+else does: an engine would not choose it (SGLang's FlashAttention over an fp8 MLA cache on Hopper takes four
+times as long as TensorRT-LLM's)."""
 STACK_ORDER = ("vllm", "sglang", "trtllm")
 """Whose group is a type's default where several were measured: the engine most people run first."""
 
 
 class Weight(NamedTuple):
-    """What makes a group fit to stand for its type: how many rows of how many shape families, and how
-    well they are predicted."""
+    """What makes a group fit to stand for its type: how many rows of how many shape families, how well they
+    are predicted, and how many times longer its kernels take than the quickest like them."""
 
     rows: int
     mape: float
     shapes: int = 2
+    slow: float = 1.0
 
 
 class Cross(NamedTuple):
@@ -195,7 +200,7 @@ def _assemble(
         for family in FAMILIES:
             own = [c for c in crosses if c.batch.gpu.name == name and c.batch.family == family]
             if own:
-                defaults = default_keys({c.batch.key: c.weight for c in own})
+                defaults = default_keys({c.batch.key: c.weight._replace(slow=slowness(c, own)) for c in own})
                 families[family] = tuple(_group(c, away, c.batch.key in defaults) for c in own)
         made = Calibration(name, source, date, software, conditions, families=families)
         out[name] = Calibrated(gpu, made)
@@ -209,22 +214,47 @@ def _group(cross: Cross, away: Mapping[Where, Any], default: bool) -> Group:
     return Group(batch.key, fitted.form, params, len(batch.time_s), cross.error, away.get(where), default)
 
 
+def slowness(cross: Cross, own: Sequence[Cross]) -> float:
+    """How many times longer a group's kernels take on its own shapes than the quickest of like groups: the
+    median ratio of predictions."""
+    mine, batch, family = alike_fields(cross.batch.key), cross.batch, TIMES[cross.batch.family].family
+
+    def seconds(one: Cross) -> Any:
+        return predict(batch, {**family.complete(dict(one.fitted.params)), "key": one.batch.key})
+
+    others = [
+        seconds(other)
+        for other in own
+        if other is not cross and alike_fields(other.batch.key) == mine and not special(other.batch.key)
+    ]
+    if not others:
+        return 1.0
+    quickest = np.minimum.reduce([np.broadcast_to(each, batch.time_s.shape) for each in others])
+    return float(np.median(seconds(cross) / quickest))
+
+
+def alike_fields(key: Key) -> tuple[object, ...]:
+    """What groups must share for one to stand for the others: op, types, ranks."""
+    return key.op, key.dtype, key.kv, key.world
+
+
 def default_keys(weights: Mapping[Key, Weight]) -> set[Key]:
-    """The group that stands for each (op, types, ranks): predicted well enough, of rows enough, by the
-    order of stacks, then the one with most rows.
+    """The group that stands for each (op, types, ranks): predicted well enough, of rows enough, no kernel
+    that another stack's does in half the time, by the order of stacks, then the one with most rows.
 
     None where there is only what a sibling's group is better than: one shape family, errors beyond
     `WORST`, or a kernel of encoders or ungated experts.
     """
     alike: dict[Any, list[Key]] = defaultdict(list)
     for key in weights:
-        alike[(key.op, key.dtype, key.kv, key.world)].append(key)
+        alike[alike_fields(key)].append(key)
 
-    def rank(key: Key) -> tuple[bool, bool, bool, int, int, Key]:
+    def rank(key: Key) -> tuple[bool, bool, bool, bool, int, int, Key]:
         stack, weight = key.stack.split("-")[0], weights[key]
         order = STACK_ORDER.index(stack) if stack in STACK_ORDER else len(STACK_ORDER)
         poor = weight.mape > POOR or weight.shapes < 2
-        return special(key), poor, weight.rows < MANY_ROWS, order, -weight.rows, key
+        slow = weight.slow > SLOW
+        return special(key), poor, weight.rows < MANY_ROWS, slow, order, -weight.rows, key
 
     def stands(key: Key) -> bool:
         return weights[key].shapes > 1 and weights[key].mape <= WORST and not special(key)

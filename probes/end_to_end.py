@@ -25,7 +25,7 @@ from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, Segment, Step, decode
 from ..costmodel.weights import weight_bill
 from ..hardware.catalogue import load_gpu
-from ..hardware.engine import EngineTimes
+from ..hardware.engine import EngineTimes, engine_names, load_engine
 from ..hardware.spec import Gpu
 from ..models.catalogue import load_model
 from ..models.formats import find_format
@@ -358,7 +358,8 @@ def beside(setting: Setting, terms: tuple[Term, ...]) -> dict[str, float | None]
     """
     if not terms:
         return None
-    row = Row(0, "", "", "", "", "", setting, terms, 1.0, True, True)
+    profile = setting.engine.name if setting.engine else ""
+    row = Row(0, "", "", profile, "", "", setting, terms, 1.0, True, True)
     parts = Evaluator(lambda gpu: setting.clock).parts(row)
     times = setting.engine.times if setting.engine else None
     expected = None
@@ -377,17 +378,27 @@ class Evaluator:
     def parts(self, row: Row) -> Parts:
         """Raises InputError where the model cannot be shared out so."""
         terms, bound = [], 0.0
+        stack = load_engine(row.profile).stack if row.profile in engine_names() else ""
         for term in row.terms:
-            stages, least = self._step(row.setting, term.step)
+            stages, least = self._step(row.setting, term.step, stack)
             terms.append((term, stages))
             bound += 0.0 if term.mixed else term.times * term.share(len(stages)) * least
         return Parts(row, tuple(terms), bound)
 
-    def _step(self, setting: Setting, step: Step) -> tuple[tuple[StepParts, ...], float]:
+    def _step(self, setting: Setting, step: Step, stack: str) -> tuple[tuple[StepParts, ...], float]:
         run = setting.run
-        key = (setting.model.name, setting.recipe.name, run.kv.name, setting.gpu.name, setting.parallel, step)
+        key = (
+            setting.model.name,
+            setting.recipe.name,
+            run.kv.name,
+            setting.gpu.name,
+            setting.parallel,
+            step,
+            stack,
+        )
         if key not in self._known:
             clock = self._clock_of(setting.gpu)
+            clock = clock and clock.of(stack)
             stages, bound = [], 0.0
             for plan, kernels, links in setting.stages(step):
                 ranks = setting.parallel.world // setting.parallel.pp

@@ -21,12 +21,31 @@ from ...models.spec import Model
 from ..calibrations import clock_of
 from ..inputs import WhatIf, encoder_positions, kv_formats
 
+SHAPE = "--layers --heads --kv-heads --head-dim"
+LENGTHS = ("--seq", "--prompt")
+"""How commands name the length: one of them is enough."""
+ASKS = f"--gpu --batch --weights --kv --calibration {SHAPE} --window"
+TAKES = {
+    "kv": f"--seq --batch --kv {SHAPE} --window",
+    "weights": f"--batch --weights {SHAPE}",
+    "fit": f"--gpu --seq --batch --weights --kv {SHAPE} --window",
+    "ops": f"--seq {ASKS}",
+    "quant": f"--seq {ASKS}",
+    "request": f"--prompt --gen {ASKS}",
+    "serve": f"--prompt --gen {ASKS}",
+    "compress": "--gpu --prompt --gen --batch --weights --kv --calibration",
+    "speculate": "--gpu --seq --batch --weights --kv --calibration",
+}
+"""The options of `explain` that a command has, too, as its own names (`--gen` of kv and speculate is of other
+questions)."""
+
 
 class Case(NamedTuple):
     """A model on a GPU, `batch` sequences of `tokens` tokens and `gen` more to come.
 
     `scale` and `rope_base` are of rotary positions. `model_name`, `gpu_name`: as they were asked for;
-    `what_if`: options that changed the model's shape.
+    `what_if`: options that changed the model's shape; `given`: those and the others that were given, but the
+    model and the GPU, as the words of a command line.
     """
 
     setting: Setting
@@ -39,6 +58,7 @@ class Case(NamedTuple):
     model_name: str
     gpu_name: str
     what_if: dict[str, int]
+    given: dict[str, object]
 
     @property
     def model(self) -> Model:
@@ -102,14 +122,17 @@ class Case(NamedTuple):
     def weights(self) -> WeightBill:
         return weight_bill(self.model, self.setting.recipe, self.batch)
 
-    def command(self, name: str, *words: object, gpu: bool = False, changed: bool = False) -> str:
-        """The command line `infercost NAME --model ... WORDS`, with the GPU and the what-ifs where it takes
-        them."""
-        args: list[object] = ["infercost", name, "--model", self.model_name]
-        args += ["--gpu", self.gpu_name] if gpu else []
-        if changed:
-            args += [part for key, n in self.what_if.items() for part in (f"--{key.replace('_', '-')}", n)]
-        return shlex.join(str(each) for each in [*args, *words])
+    def command(self, name: str, *words: object) -> str:
+        """The command line `infercost NAME --model ... WORDS`, with every given option that it takes and that
+        is not among the words."""
+        takes = TAKES[name].split()
+        said = {str(word) for word in words}
+        if said & set(LENGTHS):
+            said.update(LENGTHS)
+        first = ("--gpu", self.gpu_name) if "--gpu" in takes else ()
+        rest = [pair for pair in self.given.items() if pair[0] in takes and pair[0] not in said]
+        args = ("infercost", name, "--model", self.model_name, *first, *words, *(w for p in rest for w in p))
+        return shlex.join(str(each) for each in args)
 
 
 class Asked(NamedTuple):
@@ -156,4 +179,18 @@ class Asked(NamedTuple):
             named,
             self.gpu,
             self.what_if.given(),
+            self.given(),
         )
+
+    def given(self) -> dict[str, object]:
+        """The options that were given, but the model and the GPU, by their names in other commands."""
+        options = {
+            **dict.fromkeys(LENGTHS, self.tokens),
+            "--gen": self.gen,
+            "--batch": self.batch,
+            "--weights": self.weights,
+            "--kv": self.kv,
+            "--calibration": None if self.calibration == "auto" else self.calibration,
+            **{f"--{name.replace('_', '-')}": n for name, n in self.what_if.given().items()},
+        }
+        return {name: value for name, value in options.items() if value is not None}

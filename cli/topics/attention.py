@@ -71,7 +71,7 @@ def _shared(case: Case, block: Attention, kv_heads: int, source: str) -> Explain
         "on, about 5 % of the pre-training compute (as the GQA paper reports)",
         commands=(
             case.command("kv", "--seq", case.tokens, "--kv-heads", kv_heads),
-            case.command("ops", "--phase", "decode", "--seq", case.tokens, "--kv-heads", kv_heads, gpu=True),
+            case.command("ops", "--phase", "decode", "--seq", case.tokens, "--kv-heads", kv_heads),
         ),
     )
 
@@ -145,7 +145,7 @@ def flashattention(asked: Asked) -> Explained:
         "for the masked half",
         price="scores are computed again in training's backward pass; in inference nothing",
         commands=(
-            case.command("ops", "--phase", "prefill", "--seq", tokens, "--batch", case.batch, gpu=True),
+            case.command("ops", "--phase", "prefill", "--seq", tokens, "--batch", case.batch),
             case.command(
                 "ops",
                 "--phase",
@@ -156,7 +156,6 @@ def flashattention(asked: Asked) -> Explained:
                 case.batch,
                 "--attention",
                 "eager",
-                gpu=True,
             ),
         ),
     )
@@ -208,6 +207,6 @@ def sliding_window(asked: Asked) -> Explained:
         price="what is outside the window is seen only through the layers below",
         commands=(
             case.command("kv", "--seq", case.tokens, *words),
-            case.command("request", "--prompt", case.tokens, *words, gpu=True),
+            case.command("request", "--prompt", case.tokens, *words),
         ),
     )

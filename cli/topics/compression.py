@@ -48,7 +48,7 @@ def structured_pruning(asked: Asked) -> Explained:
         price="quality, and the training that brings it back: `--retrain-tokens`",
         commands=(
             case.command(
-                "compress", "--keep-layers", layers // 2, "--prompt", case.tokens, "--gen", case.gen, gpu=True
+                "compress", "--keep-layers", layers // 2, "--prompt", case.tokens, "--gen", case.gen
             ),
         ),
     )
@@ -173,7 +173,7 @@ def _zeros(asked: Asked, source: str, more: str) -> Explained:
         price="without a kernel for it only the file is smaller; quality is for an evaluation to say",
         commands=(
             f"infercost compress --sparsity {SPARSITY}",
-            case.command("compress", "--sparsity", SPARSITY, "--storage", "bitmap", "--kernel", gpu=True),
+            case.command("compress", "--sparsity", SPARSITY, "--storage", "bitmap", "--kernel"),
         ),
     )
 
@@ -216,7 +216,7 @@ def semi_structured_pruning(asked: Asked) -> Explained:
         f"index; the ridge moves from {number(point)} to {number(point * gain)} FLOP/byte",
         price="half of each group of four, wherever the large values are; and a part whose matrix units "
         "skip zeros",
-        commands=(case.command("compress", "--storage", "2:4", gpu=True),),
+        commands=(case.command("compress", "--storage", "2:4"),),
     )
 
 

@@ -62,10 +62,8 @@ def vllm(asked: Asked) -> Explained:
         "are not in the pool here, `fit` has them",
         price="at so many a step is slower for each of them",
         commands=(
-            case.command(
-                "serve", "--prompt", case.tokens, "--gen", case.gen, "--lengths", "exponential", gpu=True
-            ),
-            case.command("fit", "--seq", held.tokens, gpu=True),
+            case.command("serve", "--prompt", case.tokens, "--gen", case.gen, "--lengths", "exponential"),
+            case.command("fit", "--seq", held.tokens),
         ),
     )
 
@@ -120,7 +118,7 @@ def llama_cpp(asked: Asked) -> Explained:
         price="quality, by what each mix leaves of it; `quant` quotes what was published",
         commands=(
             case.command("weights", "--weights", "fp16,q8_0,q4_k_m,q2_k"),
-            case.command("request", "--prompt", case.tokens, "--weights", MIX, gpu=True),
+            case.command("request", "--prompt", case.tokens, "--weights", MIX),
         ),
     )
 
@@ -169,6 +167,6 @@ def hugging_face_transformers(asked: Asked) -> Explained:
         price="memory for two caches at once",
         commands=(
             case.command("kv", "--prompt", case.tokens, "--gen", case.gen, "--alloc", "concat"),
-            case.command("fit", "--seq", held.tokens, "--engine", "hf", gpu=True),
+            case.command("fit", "--seq", held.tokens, "--engine", "hf"),
         ),
     )

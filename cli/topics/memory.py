@@ -40,10 +40,8 @@ def kv(asked: Asked) -> Explained:
         "latent or a state caps it",
         price=f"{size(bill.bytes_per_token)} a token and sequence, read again by every step",
         commands=(
-            case.command("kv", "--seq", case.tokens, "--batch", case.batch, changed=True),
-            case.command(
-                "request", "--prompt", case.tokens, "--gen", 16, "--no-cache", gpu=True, changed=True
-            ),
+            case.command("kv", "--seq", case.tokens, "--batch", case.batch),
+            case.command("request", "--prompt", case.tokens, "--gen", 16, "--no-cache"),
         ),
     )
 
@@ -123,7 +121,7 @@ def weights(asked: Asked) -> Explained:
         f"{size_both(sixteen.weight_bytes)} in 16 bit; {NARROW} leaves embeddings, head and norms in 16 "
         f"bit, so that 4 bit save {percent(saved)} and not 75 %; a step reads "
         f"{size(bill.read_bytes_per_step)} of them, for rows of the input table are looked up",
-        commands=(case.command("weights", "--batch", case.batch, changed=True),),
+        commands=(case.command("weights", "--batch", case.batch),),
         scope="model",
     )
 
@@ -172,5 +170,5 @@ def memory(asked: Asked) -> Explained:
         "seed 000, sections 7 and 13; seed ledger, kv.context_claims",
         differs="textbooks add weights and cache; a prefill's widest moment comes on top, and what no "
         f"formula knows: context, NCCL, CUDA graphs, fragments{room}",
-        commands=(case.command("fit", "--seq", case.tokens, "--batch", case.batch, gpu=True, changed=True),),
+        commands=(case.command("fit", "--seq", case.tokens, "--batch", case.batch),),
     )

@@ -47,7 +47,7 @@ def rope(asked: Asked) -> Explained:
         "no byte. Seed 003's apply_rope multiplies (B, S, heads, D/2) by (S, D/2), which broadcasts over "
         "heads, not positions: it needs [None, :, None, :]; and Q, K must be transposed to (B, heads, S, "
         "D) before QK^T",
-        commands=(case.command("ops", "--phase", "decode", "--seq", max(2, case.tokens), gpu=True),),
+        commands=(case.command("ops", "--phase", "decode", "--seq", max(2, case.tokens)),),
     )
 
 
@@ -161,6 +161,6 @@ def _stretched(
         differs=f"no FLOP and no byte more at the same length, the bill is the longer cache: {how}",
         commands=(
             case.command("kv", "--seq", f"{short.tokens},{far.tokens}", "--batch", case.batch),
-            case.command("fit", "--seq", far.tokens, gpu=True),
+            case.command("fit", "--seq", far.tokens),
         ),
     )

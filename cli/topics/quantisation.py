@@ -91,7 +91,7 @@ def bitsandbytes(asked: Asked) -> Explained:
         price="quality, quoted by `quant` where it was published",
         commands=(
             case.command("weights", "--weights", "fp16,bnb-int8,bnb-nf4,bnb-nf4-dq"),
-            case.command("quant", "--seq", case.tokens, "--weights", "fp16,bnb-int8,bnb-nf4", gpu=True),
+            case.command("quant", "--seq", case.tokens, "--weights", "fp16,bnb-int8,bnb-nf4"),
         ),
     )
 
@@ -226,7 +226,7 @@ def _scheme(
         sides=(own.setting.recipe.name, scheme.method.name),
         differs=differs,
         price=f"at run time: {scheme.method.at_runtime}; before: {scheme.method.beforehand}",
-        commands=(case.command("quant", "--seq", case.tokens, *words, gpu=True),),
+        commands=(case.command("quant", "--seq", case.tokens, *words),),
     )
 
 
@@ -237,6 +237,7 @@ def kv_quantisation(asked: Asked) -> Explained:
     narrow = find_format("int4-g64")
     small = case.cached(narrow.name).cache().logical_bytes
     before, after = wide.cache(), case.cache()
+    formats = dict.fromkeys(("fp16", case.kv.name, narrow.name, "fp8"))
     return Explained(
         case,
         formula,
@@ -255,9 +256,7 @@ def kv_quantisation(asked: Asked) -> Explained:
         "within half a step; what compounds is the changed token stream. Scales come on top of a half",
         price=f"to make the cache anew is one prefill: {seconds(case.prefill_cost().bound)} at the least",
         commands=(
-            case.command("kv", "--seq", case.tokens, "--kv", f"fp16,{case.kv.name},int4-g64,fp8"),
-            case.command(
-                "quant", "--seq", case.tokens, "--kv", f"fp16,{case.kv.name}", "--weights", "fp16", gpu=True
-            ),
+            case.command("kv", "--seq", case.tokens, "--kv", ",".join(formats)),
+            case.command("quant", "--seq", case.tokens, "--kv", f"fp16,{case.kv.name}", "--weights", "fp16"),
         ),
     )

@@ -50,7 +50,7 @@ def decode(asked: Asked) -> Explained:
         f"sequence brings its own cache, so intensity rises and saturates; {three_times(cost)}",
         commands=(
             _step(case, "decode"),
-            case.command("serve", "--prompt", case.tokens, "--gen", case.gen, gpu=True),
+            case.command("serve", "--prompt", case.tokens, "--gen", case.gen),
         ),
     )
 
@@ -67,7 +67,7 @@ def _phases(case: Case, filling: Cost, step: Cost) -> tuple[Line, ...]:
 
 def _step(case: Case, phase: str) -> str:
     args = ("--phase", phase, "--seq", case.tokens, "--batch", case.batch)
-    return case.command("ops", *args, gpu=True, changed=True)
+    return case.command("ops", *args)
 
 
 def decode_steps(asked: Asked) -> Explained:
@@ -109,10 +109,8 @@ def ttft(asked: Asked) -> Explained:
         differs="attention's scores grow 16 times with a prompt four times as long, the bill does not: "
         f"most of it is matrices; {three_times(cost)}; queueing and the host come on top",
         commands=(
-            case.command(
-                "request", "--phase", "prefill", "--prompt", case.tokens, "--batch", case.batch, gpu=True
-            ),
-            case.command("serve", "--prompt", case.tokens, "--gen", case.gen, gpu=True),
+            case.command("request", "--phase", "prefill", "--prompt", case.tokens, "--batch", case.batch),
+            case.command("serve", "--prompt", case.tokens, "--gen", case.gen),
         ),
     )
 
@@ -200,7 +198,7 @@ def throughput(asked: Asked) -> Explained:
         sides=("one at a time", f"{case.batch} at once"),
         differs="of one batch from start to end; requests that keep coming are `serve`'s, which refills "
         "its slots",
-        commands=(case.command("serve", "--prompt", case.tokens, "--gen", case.gen, gpu=True),),
+        commands=(case.command("serve", "--prompt", case.tokens, "--gen", case.gen),),
     )
 
 
@@ -230,7 +228,7 @@ def dollars(asked: Asked) -> Explained:
         "wait; an idle GPU costs as much",
         commands=(
             _request(case),
-            case.command("serve", "--prompt", case.tokens, "--gen", case.gen, gpu=True),
+            case.command("serve", "--prompt", case.tokens, "--gen", case.gen),
         ),
     )
 
@@ -261,4 +259,4 @@ def energy(asked: Asked) -> Explained:
 
 def _request(case: Case) -> str:
     args = ("--prompt", case.tokens, "--gen", case.gen, "--batch", case.batch)
-    return case.command("request", *args, gpu=True, changed=True)
+    return case.command("request", *args)

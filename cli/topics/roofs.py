@@ -89,7 +89,7 @@ def intensity(asked: Asked) -> Explained:
         sides=("prefill", "decode step"),
         differs=f"{_textbook(case)}; {number(value)} is {op_verdict(widest, case.gpu)} on {case.gpu.title}",
         commands=(
-            case.command("ops", "--seq", case.tokens, "--batch", case.batch, gpu=True, changed=True),
+            case.command("ops", "--seq", case.tokens, "--batch", case.batch),
             "infercost ops --model llama-7b --batch 8 --seq 1024 --accounting textbook",
         ),
     )
@@ -157,8 +157,6 @@ def flops(asked: Asked) -> Explained:
                 case.tokens,
                 "--batch",
                 case.batch,
-                gpu=True,
-                changed=True,
             ),
         ),
     )
@@ -245,7 +243,7 @@ def expected(asked: Asked) -> Explained:
 
 def _ops(case: Case) -> str:
     args = ("--phase", "decode", "--seq", case.tokens, "--batch", case.batch)
-    return case.command("ops", *args, gpu=True, changed=True)
+    return case.command("ops", *args)
 
 
 def mfu(asked: Asked) -> Explained:
@@ -306,4 +304,4 @@ def _which(cost: Cost) -> str:
 
 def _request(case: Case) -> str:
     args = ("--prompt", case.tokens, "--gen", case.gen, "--batch", case.batch)
-    return case.command("request", *args, gpu=True, changed=True)
+    return case.command("request", *args)

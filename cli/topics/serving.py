@@ -141,7 +141,7 @@ def continuous_batching(asked: Asked) -> Explained:
 
 def _serve(case: Case, *words: object) -> str:
     args = ("--prompt", case.tokens, "--gen", case.gen, "--batch", case.batch)
-    return case.command("serve", *args, *words, gpu=True)
+    return case.command("serve", *args, *words)
 
 
 def splitfuse(asked: Asked) -> Explained:

@@ -62,7 +62,7 @@ def speculative_decoding(asked: Asked) -> Explained:
         price="one layer like the last drafts here (EAGLE's way), kernels alone: a host that launches "
         "them adds its time",
         commands=(
-            case.command("speculate", "--draft", "eagle", "--alpha", "0.667", "--gamma", GAMMA, gpu=True),
+            case.command("speculate", "--draft", "eagle", "--alpha", "0.667", "--gamma", GAMMA),
             "infercost speculate --walk 2,0,1,3",
         ),
     )
@@ -106,7 +106,7 @@ def medusa(asked: Asked) -> Explained:
         differs="a chain of each head's best guess; a tree of more guesses yields more, and each of its "
         f"tokens counts against the {number(free_tokens(case.setting))} that a pass verifies free",
         price=f"{size(each)} of weights for each head (H·H + H·V in 16 bit), trained on the model's own text",
-        commands=(case.command("speculate", "--medusa", "0.75,0.5", "--tree", 26, gpu=True),),
+        commands=(case.command("speculate", "--medusa", "0.75,0.5", "--tree", 26),),
     )
 
 
@@ -150,7 +150,7 @@ def early_exit(asked: Asked) -> Explained:
         f"tokens must leave before layer {number(reads.break_even_layer)} of {layers} in the mean for "
         "that to pay",
         price="skipped layers still need keys and values of the token; a batch leaves with its last sequence",
-        commands=(case.command("speculate", "--every", every, "--exit-prob", LEAVING, gpu=True),),
+        commands=(case.command("speculate", "--every", every, "--exit-prob", LEAVING),),
     )
 
 

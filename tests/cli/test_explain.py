@@ -87,6 +87,54 @@ def test_the_commands_that_go_on_run(topic: str, ask: Ask, run: Callable[..., An
         assert result.code == 0, (command, result.err)
 
 
+GIVEN = {
+    "--seq": "768",
+    "--gen": "24",
+    "--batch": "3",
+    "--weights": "fp8-row",
+    "--kv": "fp8",
+    "--layers": "8",
+    "--kv-heads": "4",
+}
+OF_ANOTHER_QUESTION = {("kv", "--gen"), ("speculate", "--gen")}
+"""Growth token by token; a cascade's lengths."""
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_commands_that_go_on_carry_what_was_given(topic: str, run: Callable[..., Any]) -> None:
+    """Every given option that a command has, by its help, stands in it: a topic may have its own value."""
+    model = ["--model", "llama-2-13b"]
+    given = [word for pair in GIVEN.items() for word in pair]
+    asked = run("explain", topic, *model, "--gpu", "h100", *given, "--json")
+    assert asked.code == 0, asked.err
+    for command in asked.json["commands"]:
+        name, *words = shlex.split(command)[1:]
+        result = run(name, *words)
+        assert result.code == 0, (command, result.err)
+        if words[:2] != model:
+            continue
+        takes = set(re.findall(r"(?<![-\w])--[a-z-]+", run(name, "--help").out))
+        assert ("--gpu" in takes) == ("--gpu" in words)
+        for option in takes & set(GIVEN) - {each for which, each in OF_ANOTHER_QUESTION if which == name}:
+            assert option in words or (option == "--seq" and "--prompt" in words), (command, option)
+
+
+def test_a_format_that_was_given_is_carried(ask: Ask) -> None:
+    asked = ("--model", "llama-3-70b", "--seq", "32k", "--kv", "fp8")
+    explained = ask("explain", "kv", *asked)
+    cache, without = explained["commands"]
+    assert cache == "infercost kv --model llama-3-70b --seq 32768 --batch 1 --kv fp8"
+    assert without.endswith("--no-cache --kv fp8")
+    assert ask(*shlex.split(cache)[1:])["logical_bytes"] == explained["value"]
+    for command in ask("explain", "decode", *asked, "--weights", "awq", "--layers", "4")["commands"]:
+        words = shlex.split(command)
+        assert [words[words.index(name) + 1] for name in ("--kv", "--weights", "--layers")] == [
+            "fp8",
+            "awq",
+            "4",
+        ]
+
+
 @pytest.mark.parametrize(
     ("topic", "args", "key", "same"),
     [

@@ -214,6 +214,13 @@ OPTIONS = [
     "--max-len",
     "--scale",
     "--rope-base",
+    "--pareto",
+    "--by",
+    "--top",
+    "--where",
+    "--shard",
+    "--cached",
+    "--jobs",
 ]
 WORDS = st.sampled_from(
     [
@@ -248,6 +255,9 @@ WORDS = st.sampled_from(
         "int4,kv-fp8",
         "spec=0.7/4",
         "tpot",
+        "1..64*2",
+        "tpot,usd",
+        "1/2",
     ]
 ) | st.text(max_size=8)
 
@@ -264,6 +274,7 @@ COMMANDS = (
     "check",
     "diagnose",
     "explain",
+    "sweep",
 )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "diagnose": ("diagnose", "--model", "llama-7b", "--prompt", "1k", "--gen", "16"),
     "explain": ("explain", "kv"),
     "report": ("report", "--model", "gpt2", "--prompt", "64", "--gen", "4"),
+    "sweep": ("sweep", "--model", "llama-7b", "--prompt", "1k,2k", "--batch", "1..4*2"),
     "models": ("models",),
     "gpus": ("gpus",),
 }
@@ -42,6 +43,7 @@ CONTRACT = {
     "report": {"answer", "fit", "request", "serve", "roofline", "diagnose", "lattice"},
     "diagnose": {"verdicts", "levers", "not_applicable", "plans", "objective", "figures"},
     "explain": {"topic", "formula", "letters", "value", "unit", "source", "differs", "bill", "commands"},
+    "sweep": {"grid_points", "settings", "impossible_points", "impossible", "points"},
     "models": {"models"},
     "gpus": {"gpus"},
 }

@@ -276,6 +276,8 @@ def test_the_default_is_the_engine_most_people_run_where_it_is_well_predicted() 
     assert default_keys(good) == {vllm}, "what is half wrong, or an encoder's, stands for nothing"
     assert default_keys({**good, vllm: Weight(100, 0.3)}) == {sglang}
     assert default_keys({**good, vllm: Weight(10, 0.1)}) == {sglang}
+    assert default_keys({**good, vllm: Weight(100, 0.1, slow=4.0)}) == {sglang}
+    assert default_keys({vllm: Weight(100, 0.1, slow=4.0)}) == {vllm}
     assert default_keys({vllm: Weight(100, 0.1, shapes=1)}) == set()
 
 

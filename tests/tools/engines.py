@@ -176,8 +176,25 @@ SERVERS = ("vllm", "sglang", "tensorrt-llm")
 SERVER = Fit(
     "servers",
     "aiconfigurator's silicon sample (closed loops of 2025 and 2026), pooled over three engines",
-    replace(NOTHING, gap=0.35, prefill_gap=0.65, link_gap=0.35, layer_us=52, mixing=0.8, prefill_layer_us=80),
-    (Stage("gap mixing layer_us", lambda p: p.row.defined, "decode", loose=0.3),),
+    replace(
+        NOTHING,
+        gap=0.35,
+        prefill_gap=0.65,
+        link_gap=0.6,
+        layer_us=45,
+        sequence_us=5,
+        mixing=0.85,
+        prefill_layer_us=80,
+    ),
+    (
+        Stage(
+            "gap mixing layer_us link_gap sequence_us",
+            lambda p: p.row.defined,
+            "decode",
+            loose=1.0,
+            priors={"sequence_us": 0.05, "link_gap": 0.05},
+        ),
+    ),
 )
 HIGHEST = {"share": 1.0, "link_gap": 100.0, "gap": 3.0, "mixing": 3.0}
 
