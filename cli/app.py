@@ -31,6 +31,7 @@ COMMANDS = {
     "probe": "Real kernels on this device against the prediction.",
     "validate": "Predicted against measured kernel times.",
     "calibrate": "Fit a calibration to measured kernel times.",
+    "report": "Everything about one deployment on one HTML page.",
     "check": "Budgets file in, pass or fail out: costs as tests of CI.",
     "models": "List, show, import, compare and check models.",
     "gpus": "List, show and check accelerators.",

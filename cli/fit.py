@@ -42,6 +42,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .pictures.file import check_plot
 from .pools import CONCATENATING, Flags
 from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
@@ -157,6 +158,7 @@ def fit(
         str | None,
         typer.Option("--actual", help="Bytes that were seen (18.9GB, 17GiB): beside the estimate."),
     ] = None,
+    plot: o.Plot = None,
     require: Annotated[bool, typer.Option("--require", help="Exit 1 where it does not fit.")] = False,
     layers: o.Layers = None,
     heads: o.Heads = None,
@@ -179,9 +181,11 @@ def fit(
     infercost fit --model llama-3-8b --gpu rtx4090 --engine llama.cpp --weights q4_k_m --seq 32k
     infercost fit --model deepseek-v3 --gpu h200 --tp 8 --seq 64k
     infercost fit --model llama-3-70b --gpu all --seq 8k
+    infercost fit --model llama-3-8b --gpu h100 --seq 32k --batch 8 --plot memory.svg
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    check_plot(plot)
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
@@ -247,6 +251,8 @@ def fit(
     final.document = document("fit", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
     final.quiet = ["inf" if a.concurrency is None else repr(a.concurrency) for a in answers]
+    if plot is not None:
+        _draw(plot, answers, points)
     emit(final, sink)
     if require and not all(point["fits"] for point in points):
         worst = min(answers, key=lambda answer: answer.free_bytes)
@@ -320,6 +326,24 @@ def _point(answer: Answer) -> dict[str, Any]:
         "gpus_as": {"tp": needed.tp, "pp": needed.pp} if needed else None,
         "would_fit": [change._asdict() for change in answer.changes],
     }
+
+
+def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> None:
+    """The bill of every point; of one alone also at other lengths, to its budget and beyond."""
+    from .pictures.file import draw
+    from .pictures.memory import Held, bill_chart, context_chart, contexts
+
+    charts = [bill_chart(points)]
+    if len(answers) == 1:
+        load, setting, longest = answers[0].load, answers[0].setting, answers[0].max_seq
+        held = [
+            Held(tokens, _terms(load._replace(tokens=tokens).memory(setting)))
+            for tokens in contexts(load.tokens, longest)
+        ]
+        name, many = setting.model.title or setting.model.name, plural(load.batch, "sequence")
+        title = f"Memory over the context: {name}, {many}, {setting.gpu.title}"
+        charts.append(context_chart(title, held, answers[0].budget_bytes, load.tokens, longest))
+    draw(path, charts)
 
 
 def _terms(memory: Memory) -> dict[str, int]:

@@ -106,6 +106,7 @@ def kv(
     window_share: o.WindowShare = 0.8,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
+    plot: o.Plot = None,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -123,9 +124,14 @@ def kv(
     infercost kv --model llama-7b --seq 1000 --alloc paged --block 16
     infercost kv --model gpt-oss-120b --seq 128k --engine vllm --kv-budget 5.38GiB
     infercost kv --model qwen3-32b --seq 32k --tp 4
+    infercost kv --model llama-3-70b,gemma-3-27b,deepseek-v3 --seq 128k --plot cache.svg
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    if plot is not None:
+        from .pictures.file import check_plot
+
+        check_plot(plot)
     flags = _flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks)
     pooled = flags is not None and flags.memory is not None
     library = flags is not None and not pooled
@@ -188,6 +194,10 @@ def kv(
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
+    if plot is not None:
+        from .kv_picture import draw_cache
+
+        draw_cache(plot, points, flags, library)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
 

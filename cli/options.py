@@ -214,6 +214,12 @@ Times = Annotated[
 ]
 Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")]
 
+Plot = Annotated[
+    str | None,
+    typer.Option("--plot", help="Write the picture to this file, .svg or .png (needs matplotlib)."),
+]
+NoPlot = Annotated[bool, typer.Option("--no-plot", help="No picture on the screen.")]
+
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
 FormatOption = Annotated[

@@ -46,6 +46,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .pictures.file import check_plot
 from .placed import placed, placed_table, three
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
@@ -55,6 +56,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 MAX_REQUESTS = 200
 MAX_STEPS = 1 << 20
+MOST_LINES = 12
 CHUNK = 1 << 14
 CONVENTIONS = {
     "ttft_s": "the prefill of what is not cached; the first token comes out of it",
@@ -175,6 +177,7 @@ def request(
         float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
     ] = None,
     calibration: o.CalibrationOption = "auto",
+    plot: o.Plot = None,
     layers: o.Layers = None,
     heads: o.Heads = None,
     kv_heads: o.KvHeads = None,
@@ -195,11 +198,13 @@ def request(
     infercost request --model llama-7b --prompt 2048 --gen 256 --no-cache
     infercost request --model deepseek-v3 --gpu h200 --tp 8 --prompt 1k,4k,16k --csv
     infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --weights q4_k_m --prompt 512
+    infercost request --model llama-3-8b --gpu h100 --prompt 8k --gen 512 --plot timeline.svg
     infercost request --model llama-3-70b --gpu h20 --tp 4 --prefill-gpu h100 --prompt 8k
     infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --measured llama-bench.json
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    check_plot(plot)
     choice(phase, ("both", "prefill", "decode"), "--phase")
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     ran = None
@@ -297,6 +302,8 @@ def request(
     final = _sweep(answers, points) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
+    if plot is not None:
+        _draw(plot, answers, points)
     final.quiet = [repr(answer.whole.best) for answer in answers]
     emit(final, sink)
 
@@ -432,6 +439,23 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "no_cache": passes and {"token_passes": asked.token_passes(cache=False), "e2e_s": passes.times()},
         "timeline": [block._asdict() for block in answer.blocks],
     }
+
+
+def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> None:
+    """A time line of every request."""
+    from .pictures.file import draw
+    from .pictures.serving import timeline_chart
+
+    if len(answers) > MOST_LINES:
+        raise InputError(f"--plot: at most {MOST_LINES} time lines, not {len(answers)}")
+    charts = []
+    for answer, point in zip(answers, points, strict=True):
+        got, setting = point["inputs"], answer.setting
+        name, where = setting.model.title or setting.model.name, setting.gpu.title
+        lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
+        many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
+        charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
+    draw(path, charts)
 
 
 def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:

@@ -17,14 +17,12 @@ from ..costmodel.roofline import (
     op_verdict,
     peak_flops,
     ridge,
-    work_math,
 )
 from ..hardware.calibration import Key
 from ..hardware.catalogue import ALIASES, load_gpu
 from ..hardware.spec import DTYPES, Gpu
 from ..models.spec import Model
 from . import options as o
-from .braille import Mark, roofline_picture
 from .calibrations import clock_of
 from .inputs import (
     WhatIf,
@@ -38,6 +36,9 @@ from .inputs import (
     window_tokens,
 )
 from .output.report import Report, Sink, Table, emit, wants_terminal
+from .pictures.file import check_plot, draw
+from .pictures.roofline import MOST_ROOFS, roofline_chart
+from .pictures.terminal import COLUMNS, coloured, picture
 from .sizes import token_list, words
 from .step_options import (
     MAX_STEPS,
@@ -63,6 +64,7 @@ CONVENTIONS = {
     "use bytes per second",
     "peak": "dense, fp32 accumulation (int32 for integers)",
     "verdict": "memory-bound below 0.75 x the textbook ridge, compute-bound above 1.25 x the datasheet ridge",
+    "reached": "FLOP/s and bytes/s of large measured products, by the GPU's calibration",
     "intensity": "(matmul + vector FLOPs) / bytes a kernel must move",
 }
 
@@ -100,7 +102,8 @@ def roofline(
     measured: Annotated[
         str | None, typer.Option("--measured", help="Place what `infercost probe --json` measured, too.")
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
+    plot: o.Plot = None,
+    no_plot: o.NoPlot = False,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -116,8 +119,10 @@ def roofline(
     infercost roofline --gpu h100 --dtype fp8
     infercost roofline --gpu a100 --model llama-7b --batch 8 --seq 1024
     infercost roofline --gpu cpu --dtype fp32 --measured probe.json
+    infercost roofline --gpu a100,h100 --model llama-7b --seq 1024 --plot roofline.svg
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
+    check_plot(plot)
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
@@ -149,8 +154,18 @@ def roofline(
         used = _dtype(device, dtype, built)
         point = _point(device, used, built, ridge_lead, seen, calibration)
         points.append(point)
-        reports.append(_report(asked, device, used, point, one, built, ridge_lead, plot))
+        reports.append(_report(asked, device, used, point, one, built, ridge_lead))
     final = _compare(points, reports, ridge_lead) if listed else reports[0]
+    roofs = len({(point["gpu"], point["dtype"]) for point in points})
+    if plot is not None:
+        if roofs > MOST_ROOFS:
+            raise InputError(
+                f"--plot: {roofs} roofs are more than the {MOST_ROOFS} that a picture tells apart"
+            )
+        draw(plot, [roofline_chart(points, reached=True)])
+    if not no_plot and roofs <= MOST_ROOFS:
+        chart, columns = roofline_chart(points), _picture_columns()
+        final.picture, final.coloured = picture(chart, columns), coloured(chart, columns)
     final.document = document(
         "roofline", inputs, CONVENTIONS, sources, points, listed, [m for m in chosen if m]
     )
@@ -189,7 +204,7 @@ def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:
 def _point(
     gpu: Gpu, dtype: str, built: list[Phase], lead: str, seen: list[dict[str, Any]], calibration: str
 ) -> dict[str, Any]:
-    both = ridge(gpu, dtype)
+    both, reached = ridge(gpu, dtype), calibrated_roof(gpu, dtype, calibration)
     inputs = {"gpu": gpu.name, "dtype": dtype} | (step_inputs(built) if built else {})
     return {
         "inputs": inputs,
@@ -201,9 +216,14 @@ def _point(
             "headline": both.headline(lead),
             "textbook": both.textbook,
             "datasheet": both.datasheet,
-            "calibrated": calibrated_ridge(gpu, dtype, calibration),
+            "calibrated": reached[0] / reached[1] if reached else None,
         },
-        "ops": [op_as_json(op, gpu, time) for phase in built for op, time in phase.rows()],
+        "reached": {"flops_per_s": reached[0], "bytes_per_s": reached[1]} if reached else None,
+        "ops": [
+            {**op_as_json(op, gpu, time), "attainable_flops_per_s": attainable_flops(op, gpu)}
+            for phase in built
+            for op, time in phase.rows()
+        ],
         "measured": seen,
     }
 
@@ -216,7 +236,6 @@ def _report(
     model: Model | None,
     built: list[Phase],
     lead: str,
-    plot: bool,
 ) -> Report:
     both = ridge(gpu, dtype)
     named = f"{asked} = {gpu.title}" if asked.lower() in ALIASES else gpu.title
@@ -237,13 +256,6 @@ def _report(
             f"{model.title or model.name}, {plural(step.count, 'sequence')} of {count(step.context)} tokens"
         )
         tables += [_placed(phase, gpu) for phase in built]
-    picture = ""
-    if plot:
-        ridges = {"textbook": both.textbook, "datasheet": both.datasheet}
-        columns = _picture_columns()
-        picture = roofline_picture(
-            peak_flops(gpu, dtype), gpu.bandwidth, ridges, _marks(built, gpu) + _seen(point), columns
-        )
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
     if point["ridge"]["calibrated"] is not None:
         notes.append(
@@ -259,7 +271,7 @@ def _report(
     records: list[dict[str, Any]] = [point["inputs"] | _without_dicts(entry) for entry in point["ops"]]
     if not records:
         records = [_flat(point)]
-    return Report({}, answer, tables, notes, picture, records)
+    return Report({}, answer, tables, notes, records=records)
 
 
 PLACED_COLUMNS = ("op", "FLOP/byte", "attainable", "verdict", "floor", "expected", "±")
@@ -283,8 +295,8 @@ def _placed(phase: Phase, gpu: Gpu) -> Table:
     return table
 
 
-def calibrated_ridge(gpu: Gpu, dtype: str, calibration: str) -> float | None:
-    """FLOP per byte where the products and the memory that were measured meet; None where none were."""
+def calibrated_roof(gpu: Gpu, dtype: str, calibration: str) -> tuple[float, float] | None:
+    """FLOP/s of products and bytes/s of memory that measured kernels reach; None where none were measured."""
     clock = clock_of(calibration, gpu)
     if clock is None:
         return None
@@ -292,8 +304,8 @@ def calibrated_ridge(gpu: Gpu, dtype: str, calibration: str) -> float | None:
     choice = clock.choice("gemm", Key(dtype=names.get(dtype, dtype)))
     if choice.confidence.kind != "calibrated":
         return None
-    roof = peak_flops(gpu, dtype) * min(1.0, choice.params["mma_share"])
-    return float(roof / (gpu.bandwidth * min(1.0, choice.params["memory_share"])))
+    flops = peak_flops(gpu, dtype) * min(1.0, choice.params["mma_share"])
+    return float(flops), float(gpu.bandwidth * min(1.0, choice.params["memory_share"]))
 
 
 def measured_points(path: str) -> list[dict[str, Any]]:
@@ -319,23 +331,9 @@ def measured_points(path: str) -> list[dict[str, Any]]:
         raise InputError(f"{path} is not a document of `infercost probe --json`") from None
 
 
-def _seen(point: dict[str, Any]) -> list[Mark]:
-    return [Mark(f"measured {m['id']}", m["intensity"], m["flops_per_s"]) for m in point["measured"]]
-
-
-def _marks(built: list[Phase], gpu: Gpu) -> list[Mark]:
-    """Attainable FLOP/s of each operation that computes anything."""
-    out = []
-    for op in (op for phase in built for op in phase.ops):
-        value = intensity(op)
-        if value and work_math(op.work):
-            out.append(Mark(f"{op.phase} {op.name}", value, attainable_flops(op, gpu)))
-    return out
-
-
 def _picture_columns() -> int:
     if not wants_terminal():
-        return 64
+        return COLUMNS
     import shutil
 
     return min(max(shutil.get_terminal_size((80, 24)).columns - 16, 32), 120)
@@ -347,7 +345,7 @@ def _without_dicts(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(point: dict[str, Any]) -> dict[str, Any]:
     ridges = {f"ridge_{name}": value for name, value in point["ridge"].items()}
-    kept = {k: v for k, v in point.items() if not isinstance(v, (dict, list))}
+    kept = {k: v for k, v in point.items() if v is not None and not isinstance(v, (dict, list))}
     return kept | ridges
 
 

@@ -14,7 +14,9 @@ from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
+from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
+from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
 from .inputs import (
@@ -29,6 +31,8 @@ from .inputs import (
     window_tokens,
 )
 from .output.report import Report, Sink, emit
+from .pictures.file import check_plot, draw
+from .pictures.serving import serve_charts
 from .serve_json import as_json, flat
 from .serve_screen import report
 from .serve_study import DEFAULT_BATCHES, Asked, study
@@ -145,6 +149,7 @@ def serve(
             help="Share of the card that weights, cache and activations may take.",
         ),
     ] = 0.9,
+    plot: o.Plot = None,
     tp: o.Tp = 1,
     ep: o.Ep = 1,
     weights: o.Weights = None,
@@ -172,10 +177,12 @@ def serve(
     infercost serve --model llama-7b --prompt 512 --gen 128 --lengths exponential --policy static,continuous
     infercost serve --model llama-3-8b --gpu h100 --prompt 8k --chunk 512 --batch 32
     infercost serve --model llama-3-8b --gpu h100 --trace requests.csv --policy continuous,chunked
+    infercost serve --model llama-3-8b --gpu h100 --prompt 2k --tpot 20ms --plot curve.svg
     infercost serve --actual 12000 --tp 8 --price 2.50
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    check_plot(plot)
     _in_range("--price", "dollars per GPU and hour", price, 0, 1e4)
     _in_range("--rate", "requests per second", rate, 1e-6, 1e9)
     _in_range("--link", "GB/s", link, 1e-3, 1e6)
@@ -186,6 +193,8 @@ def serve(
     profile = None if engine is None else load_engine(engine)
     seen = None if actual is None else quantity(actual, "--actual", 1e15)
     if seen is not None and not model:
+        if plot is not None:
+            raise InputError("--plot needs --model: a throughput alone is no curve")
         emit(_measured(seen, parallel, gpu, price), sink)
         return
     if not 1 <= requests <= MAX_REQUESTS:
@@ -261,11 +270,22 @@ def serve(
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
     body = as_json(studies, asked, seen)
-    final = report(studies, asked, seen)
+    final = report(studies, asked, seen, body)
     final.document = document("serve", inputs, CONVENTIONS, sources, [{"inputs": {}} | body], False, chosen)
+    if plot is not None:
+        _draw(plot, chosen, gpus, body, asked)
     final.records = [flat(point) for point in body["points"]]
     final.quiet = [repr(p["output_tokens_per_s"]) for p in body["points"]]
     emit(final, sink)
+
+
+def _draw(path: str, chosen: list[Model], gpus: list[Gpu], body: dict[str, Any], asked: Asked) -> None:
+    names = ", ".join(model.title or model.name for model in chosen)
+    limits = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
+    charts = serve_charts(f"{names} on {', '.join(gpu.title for gpu in gpus)}", body, limits)
+    if not charts:
+        raise InputError("--plot: fewer than three batches make no curve; give more in --batch")
+    draw(path, charts)
 
 
 def _in_range(option: str, what: str, value: float | None, low: float, high: float) -> None:

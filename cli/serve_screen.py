@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..costmodel.serving import step_verdict
-from .curve import Spot, curve
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
+from .pictures.serving import throughput_chart
+from .pictures.terminal import coloured, picture
 from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
 from .serve_study import BUSY, Asked, Study, devices_needed
 from .text import count, number, percent, plural, seconds, size
@@ -14,16 +17,18 @@ OF_SETTING = ("model", "gpu", "weights", "KV", "policy")
 FIGURES = ("batch", "users", "GPUs", "TTFT", "TPOT", "gap", "tokens/s", "$/M out", "used")
 
 
-def report(studies: list[Study], asked: Asked, seen: float | None) -> Report:
-    """The screen: the best point in a line, every point, what explains them, the curve."""
+def report(studies: list[Study], asked: Asked, seen: float | None, body: dict[str, Any]) -> Report:
+    """The screen: the best point in a line, every point, what explains them, the curve of the JSON `body`."""
     single = studies[0] if len(studies) == 1 else None
     table, notes = without_constant(_points(studies, asked), (*OF_SETTING, "users", "GPUs", "gap", "used"))
     notes += _notes(studies, asked, seen)
     if single is None:
         return Report({}, [_answer(studies, asked)], [table], notes)
-    every = [point.steady for point in single.points]
-    picture = curve([Spot(at.policy, at.e2e_s, at.output_tokens_per_s / at.devices) for at in every])
-    return Report({}, [_answer(studies, asked)], [table, *_explained(single, asked)], notes, picture=picture)
+    final = Report({}, [_answer(studies, asked)], [table, *_explained(single, asked)], notes)
+    chart = throughput_chart("", body["points"], rows=12)
+    if chart is not None:
+        final.picture, final.coloured = picture(chart), coloured(chart)
+    return final
 
 
 def _answer(studies: list[Study], asked: Asked) -> str:

@@ -16,7 +16,7 @@ from .. import InfercostError, InputError
 from ..sheets import nearest
 from .app import COMMANDS, INTERRUPTED
 
-WRITERS = ("output", "save", "save_to", "results", "write")
+WRITERS = ("output", "plot", "save", "save_to", "results", "write")
 """Parameters that make a command write a file: refused where a command only answers."""
 
 

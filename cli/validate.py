@@ -11,6 +11,9 @@ from ..hardware.catalogue import load_gpu
 from . import options as o
 from .calibrations import library_of
 from .output.report import Report, Sink, Table, emit, wants_terminal
+from .pictures.file import check_plot, draw
+from .pictures.measured import measured_chart
+from .pictures.terminal import coloured, picture
 from .text import count, plural, seconds
 
 if TYPE_CHECKING:
@@ -55,7 +58,8 @@ def validate(
         bool, typer.Option("--leave-gpu-out", help="Refit without each GPU in turn, and transfer.")
     ] = False,
     groups: Annotated[bool, typer.Option("--groups/--no-groups", help="A line for every group.")] = True,
-    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw predicted against measured.")] = True,
+    plot: o.Plot = None,
+    no_plot: o.NoPlot = False,
     json: o.Json = False,
     csv: o.Csv = False,
     format: o.FormatOption = None,
@@ -71,12 +75,14 @@ def validate(
     infercost validate --kernels gemm.csv --cross-validate
     infercost validate --end-to-end latency.csv --no-groups
     infercost validate --kernels mine.csv --gpu h100 --calibration mine.yaml
+    infercost validate --kernels gemm.csv --plot errors.svg
     infercost validate --kernels gemm.csv --assert 'totals.gemm.mape < 0.10'
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    check_plot(plot)
     if end_to_end:
-        if kernels or gpu or cross_validate or leave_gpu_out:
+        if kernels or gpu or cross_validate or leave_gpu_out or plot is not None:
             raise InputError("--end-to-end stands alone: --kernels and its options are of kernels")
         _requests(end_to_end, calibration, groups, sink)
         return
@@ -95,7 +101,12 @@ def validate(
     else:
         protocol = f"calibration {calibration}"
         found = run(kernels, library_of(calibration, given), given)
-    report = _report(found, protocol, groups, plot)
+    report = _report(found, protocol, groups)
+    chart = measured_chart(f"Predicted against measured: {protocol}", found.picture, found.decades)
+    if chart is not None and not no_plot and wants_terminal():
+        report.picture, report.coloured = picture(chart), coloured(chart)
+    if chart is not None and plot is not None:
+        draw(plot, [chart])
     inputs = {
         "command": "validate",
         "kernels": kernels,
@@ -191,7 +202,7 @@ def _share(value: float, signed: bool = False) -> str:
     return f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
 
 
-def _report(found: Validation, protocol: str, groups: bool, plot: bool) -> Report:
+def _report(found: Validation, protocol: str, groups: bool) -> Report:
     shown = _as_json(found)
     if not shown["groups"]:
         reasons = "; ".join(f"{count(n)} {why}" for why, n in found.excluded.items()) or "no rows"
@@ -225,12 +236,7 @@ def _report(found: Validation, protocol: str, groups: bool, plot: bool) -> Repor
         tables.append(table)
     notes = [protocol] + [f"left out: {plural(n, 'row')}, {why}" for why, n in found.excluded.items()]
     notes += _flag_notes(found)
-    picture = ""
-    if plot and wants_terminal():
-        from .scatter import scatter
-
-        picture = scatter(found.picture, found.decades)
-    return Report({}, answer, tables, notes, picture)
+    return Report({}, answer, tables, notes)
 
 
 def _flag_notes(found: Validation) -> list[str]:

@@ -28,7 +28,8 @@ class Report:
     """`answer` first, then `tables` that prove it, `picture`, and `notes` with the conventions.
 
     `document` is the JSON; `records` the flat rows of the main table for CSV; `quiet` the one
-    number, a line a point (None: no number is named for this command).
+    number, a line a point (None: no number is named for this command); `coloured` the picture with ANSI
+    colours for a terminal.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Report:
         picture: str = "",
         records: list[dict[str, Any]] | None = None,
         quiet: list[str] | None = None,
+        coloured: str = "",
     ) -> None:
         self.document, self.answer, self.picture, self.quiet = document, answer, picture, quiet
+        self.coloured = coloured or picture
         self.tables, self.notes, self.records = tables or [], notes or [], records or []
 
 
@@ -144,29 +147,30 @@ def wants_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write whole or not at all, through links, keeping an existing file's mode.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write whole or not at all, through links, keeping an existing file's mode; text as UTF-8.
 
     Devices and pipes are written in place. Raises InputError where the place cannot be written.
     """
     import tempfile
 
     try:
+        data = content.encode("utf-8") if isinstance(content, str) else content
         target = Path(os.path.realpath(path))
         if target.is_dir():
             raise InputError(f"cannot write {path}: it is a folder")
         in_place = str(path).startswith("/dev/") or (target.exists() and not target.is_file())
         if in_place:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with path.open("wb") as file:
+                file.write(data)
             return
         if target.exists() and not os.access(target, os.W_OK):
             raise InputError(f"cannot write {path}: it is read-only")
         mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".infercost.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
             os.chmod(temporary, mode)
             os.replace(temporary, target)
         except BaseException:
