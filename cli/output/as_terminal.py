@@ -53,7 +53,7 @@ def render(report: Report) -> str:
         # Wider than the terminal rather than cut: what runs over goes on in its next line.
         console.print(grid, width=max(_width(), sum(least) + 2 * len(least)), crop=False)
     if report.picture:
-        console.print(Text(report.picture), soft_wrap=True)
+        console.print(Text(clean(report.picture)), soft_wrap=True)
     for note in report.notes:
         console.print(Text(clean(note), style="dim"))
     return out.getvalue()

@@ -157,7 +157,8 @@ def write_file(path: Path, text: str) -> None:
             raise InputError(f"cannot write {path}: it is a folder")
         in_place = str(path).startswith("/dev/") or (target.exists() and not target.is_file())
         if in_place:
-            with path.open("w", encoding="utf-8", newline="") as file:
+            opener = _at_once if target.is_fifo() else None
+            with open(path, "w", encoding="utf-8", newline="", opener=opener) as file:
                 file.write(text)
             return
         if target.exists() and not os.access(target, os.W_OK):
@@ -167,6 +168,8 @@ def write_file(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(handle)  # the rename may outlive a power failure that the content did not
             os.chmod(temporary, mode)
             os.replace(temporary, target)
         except BaseException:
@@ -178,6 +181,13 @@ def write_file(path: Path, text: str) -> None:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot write {path}: {error}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a named pipe that someone reads; an OSError where no one does, in place of waiting for it."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _umask() -> int:
