@@ -15,6 +15,8 @@ from .sizes import words
 
 MAX_VALUES = 1 << 24
 MAX_ROWS = 1 << 20
+FEW_VALUES = 1 << 12
+"""So many are worked on without importing numpy."""
 MAX_CSV_BYTES = 1 << 24
 Rows = Any
 """Sequences of numbers of one length, or a numpy array [rows, columns]."""
@@ -83,7 +85,8 @@ def _csv(path: Path) -> Rows:
             rows.append([_number(cell, f"{path}:{reader.line_num}") for cell in row])
     except csv.Error:
         raise InputError(f"{path}: not a CSV file of numbers") from None
-    return _even(rows, str(path))
+    even = _even(rows, str(path))
+    return as_array(even) if len(even) * len(even[0]) > FEW_VALUES else even
 
 
 def _number(text: str, origin: str) -> float:
