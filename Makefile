@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv install test lint types readme startup fuzz clean
+.PHONY: venv install test lint types readme startup fuzz attack audit dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,8 +29,26 @@ readme: install
 startup: install
 	$(BIN)/python tests/tools/startup.py
 
+FUZZ ?= 20000
+
+# Every parser and the command line: under hypothesis, and under atheris, which steers by coverage.
 fuzz: install
-	INFERCOST_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py
+	$(BIN)/pip install -q -c constraints.txt atheris
+	INFERCOST_FUZZ=$(FUZZ) $(BIN)/pytest tests/fuzz tests/cli/test_fuzz.py
+
+# Hostile files against whole commands; makes files of 300 MB in .attack.
+attack: install
+	$(BIN)/python tests/tools/attack.py .attack
+	rm -rf .attack
+
+# Known vulnerabilities in what the constraints pin.
+audit: install
+	$(BIN)/pip install -q -c constraints.txt pip-audit
+	$(BIN)/pip-audit --strict --no-deps --disable-pip -r constraints.txt
+
+dist: install
+	$(BIN)/pip install -q -c constraints.txt twine
+	$(BIN)/python tests/tools/dist.py
 
 clean:
-	rm -rf build dist *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .attack build dist *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -6,17 +6,23 @@ aliases are refused, and every value is checked against the annotation of the fi
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, BinaryIO, ClassVar, Protocol, TypeVar
 
 from . import InputError
 
 MAX_SHEET_BYTES = 1 << 20
+MAX_LINE = 1 << 16
 MAX_DEPTH = 24
 MAX_NODES = 100_000
+MAX_JSON_BYTES = 32 << 20
+MAX_PARTS = 1_000_000
 
 
 class Dataclass(Protocol):
@@ -47,25 +53,77 @@ def nearest(name: str, names: Iterable[str], most: int = 3) -> str:
     return f"; did you mean {listed}?"
 
 
-def read_file(path: Path) -> str:
-    """Text of a sheet file of sane size. Raises InputError for anything that cannot be read."""
+def read_file(path: Path, most: int = MAX_SHEET_BYTES, kind: str = "a sheet") -> str:
+    """Text of a file of at most `most` bytes. Raises InputError for anything that cannot be read."""
+    with opened(path) as file:
+        data = file.read(most + 1)
+    return decode(data, str(path), most, kind)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read from. Raises InputError for what is none, or fails while it is read.
+
+    A named pipe is refused: without a writer it is waited for without end. Those of a shell's `<(...)`
+    are open already, and are read.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the file in it")
-        with path.open("rb") as file:
-            data = file.read(MAX_SHEET_BYTES + 1)
+        if path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc"):
+            raise InputError(f"{path} is a named pipe; give a file")
+        file = path.open("rb")
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        with file:
+            yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    return decode(data, str(path))
 
 
-def decode(data: bytes, origin: str) -> str:
-    if len(data) > MAX_SHEET_BYTES:
-        raise InputError(f"{origin}: larger than a sheet may be ({MAX_SHEET_BYTES:,} bytes)")
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a text file of any length, whatever its line ends, read one by one.
+
+    Raises InputError for a line of more than 65,536 characters, and as `read_file` does.
+    """
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig")
+        number = 0
+        try:
+            while line := text.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise InputError(f"{path}:{number}: a line of more than {MAX_LINE:,} characters")
+                yield line
+        except UnicodeDecodeError:
+            raise InputError(f"{path}:{number + 1}: not UTF-8 text") from None
+
+
+def decode(data: bytes, origin: str, most: int = MAX_SHEET_BYTES, kind: str = "a sheet") -> str:
+    if len(data) > most:
+        raise InputError(f"{origin}: larger than {kind} may be ({most:,} bytes)")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{origin}: not UTF-8 text (byte {error.start})") from None
+
+
+def parse_json(text: str, origin: str) -> Any:
+    """The value that a JSON text holds. Raises SheetError for what is none, or has too many parts in it.
+
+    A list takes 2 bytes of text and 88 of memory; numbers and words take 16 times their text at most.
+    """
+    if text.count("[") + text.count("{") > MAX_PARTS:
+        raise SheetError(f"{origin}: more than {MAX_PARTS:,} lists and objects")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise SheetError(f"{origin}: nested too deeply") from None
+    except ValueError as error:
+        raise SheetError(f"{origin}: not valid JSON: {error}") from None
 
 
 def read_yaml(text: str, origin: str, trusted: bool = False) -> dict[str, Any]:

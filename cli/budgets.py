@@ -69,13 +69,7 @@ class _Place(NamedTuple):
 
 def read_budgets(path: Path) -> Budgets:
     """The checks of the file at `path`. Raises InputError or SheetError, naming file and line."""
-    try:
-        text = read_file(path)
-    except ValueError as error:  # a name that no file system takes
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot read {path}: {error}") from None
-    return parse_budgets(text, path)
+    return parse_budgets(read_file(path), path)
 
 
 def parse_budgets(text: str, path: Path) -> Budgets:

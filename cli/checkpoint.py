@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ def checkpoint(given: str, model: Model) -> tuple[dict[str, Any], list[Table], l
     path = Path(given)
     if given.lower().endswith(".gguf"):
         return _gguf(path)
-    held = gguf_in(path) if path.is_dir() else None
+    held = gguf_in(path) if os.path.isdir(path) else None
     if held is not None:
         return _gguf(held)
-    if path.is_dir() and any(path.glob("*.safetensors")):
+    if os.path.isdir(path) and any(path.glob("*.safetensors")):
         return _safetensors(path, model)
     return {}, [], []
 

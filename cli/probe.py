@@ -17,6 +17,7 @@ import typer
 from .. import InfercostError, InputError
 from ..hardware.calibration_sheet import calibration_text, user_folder
 from ..models.catalogue import load_model
+from ..sheets import MAX_JSON_BYTES, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of, shipped_clock
 from .output.report import Report, Sink, Table, emit, write_file
@@ -345,14 +346,13 @@ def class_efficiencies(results: list[Result]) -> dict[str, float]:
 
 def _baseline(path: str) -> dict[str, float]:
     """Class efficiencies of an earlier `probe --json`."""
+    text = read_file(Path(path), MAX_JSON_BYTES, "a probe's document")
     try:
-        document = json_module.loads(Path(path).read_text(encoding="utf-8"))
+        document = parse_json(text, path)
         classes = {str(name): float(value) for name, value in document["classes"].items()}
         if not classes or not all(0 < value < inf for value in classes.values()):
             raise ValueError
         return classes
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{path} is not a document of `infercost probe --json`") from None
 

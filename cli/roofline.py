@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ from ..hardware.calibration import Key
 from ..hardware.catalogue import ALIASES, load_gpu
 from ..hardware.spec import DTYPES, Gpu
 from ..models.spec import Model
+from ..sheets import MAX_JSON_BYTES, check, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of
 from .inputs import (
@@ -59,6 +59,7 @@ from .text import count, number, plural, seconds, si
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+MAX_MEASURED = 10_000
 CONVENTIONS = {
     "ridge": "peak / bandwidth: textbook reads the bandwidth's GB as 2^30, datasheet as 10^9; times always "
     "use bytes per second",
@@ -313,22 +314,31 @@ def measured_points(path: str) -> list[dict[str, Any]]:
 
     Raises InputError for a file that is not a document of `infercost probe --json`.
     """
+    text = read_file(Path(path), MAX_JSON_BYTES, "a probe's document")
     try:
-        document = json_module.loads(Path(path).read_text(encoding="utf-8"))
-        return [
-            {
-                "id": str(each["id"]),
-                "intensity": each["matmul_flops"] / each["bytes"],
-                "flops_per_s": float(each["achieved_flops_per_s"]),
-                "verdict": str(each["verdict"]),
-            }
-            for each in document["results"]
+        points = [
+            _measured_point(each)
+            for each in parse_json(text, path)["results"]
             if each["matmul_flops"] and each["achieved_flops_per_s"]
         ]
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, ZeroDivisionError):
+    except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} is not a document of `infercost probe --json`") from None
+    if len(points) > MAX_MEASURED:
+        raise InputError(f"{path}: more than {MAX_MEASURED:,} results; a picture has no room for them")
+    return points
+
+
+def _measured_point(result: Any) -> dict[str, Any]:
+    keys = ("matmul_flops", "bytes", "achieved_flops_per_s")
+    flops, moved, reached = (check(result[key], "float") for key in keys)
+    if min(flops, moved, reached) < 1:
+        raise ValueError("work of less than a FLOP or a byte")
+    return {
+        "id": check(result["id"], "str"),
+        "intensity": flops / moved,
+        "flops_per_s": reached,
+        "verdict": check(result["verdict"], "str"),
+    }
 
 
 def _picture_columns() -> int:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 from typing import Any
 
 from .. import InputError
 from ..costmodel.quantization import MAGNITUDE
+from ..sheets import read_file
 from .sizes import words
 
 MAX_VALUES = 1 << 24
-MAX_CSV_BYTES = 1 << 25
+MAX_ROWS = 1 << 20
+FEW_VALUES = 1 << 12
+"""So many are worked on without importing numpy."""
+MAX_CSV_BYTES = 1 << 24
 Rows = Any
 """Sequences of numbers of one length, or a numpy array [rows, columns]."""
 
@@ -61,23 +66,27 @@ def _npy(path: Path) -> Rows:
         raise InputError(f"{path}: numbers of type {held.dtype} cannot be quantised; save float32 instead")
     if not 1 <= held.size <= MAX_VALUES:
         raise InputError(f"{path}: {held.size:,} values; a tensor here has 1 to {MAX_VALUES:,}")
-    rows = np.asarray(held, dtype=np.float64).reshape(held.shape[0] if held.ndim > 1 else 1, -1)
+    channels = held.shape[0] if held.ndim > 1 else 1
+    if channels > MAX_ROWS:
+        raise InputError(f"{path}: {channels:,} rows; a tensor here has up to {MAX_ROWS:,}")
+    rows = np.asarray(held, dtype=np.float64).reshape(channels, -1)
     if not np.isfinite(rows).all() or abs(rows).max() > MAGNITUDE:
         raise InputError(f"{path}: holds values that are not finite numbers up to {MAGNITUDE:g}")
     return rows
 
 
 def _csv(path: Path) -> Rows:
-    if path.stat().st_size > MAX_CSV_BYTES:
-        raise InputError(f"{path}: larger than {MAX_CSV_BYTES:,} bytes; save it as .npy")
+    reader = csv.reader(io.StringIO(read_file(path, MAX_CSV_BYTES, "a CSV of numbers")))
+    rows: list[list[float]] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            lines = [(reader.line_num, row) for row in reader if row]
-    except (UnicodeDecodeError, csv.Error):
+        for row in filter(None, reader):
+            if len(rows) == MAX_ROWS:
+                raise InputError(f"{path}: more than {MAX_ROWS:,} rows")
+            rows.append([_number(cell, f"{path}:{reader.line_num}") for cell in row])
+    except csv.Error:
         raise InputError(f"{path}: not a CSV file of numbers") from None
-    rows = [[_number(cell, f"{path}:{n}") for cell in row] for n, row in lines]
-    return _even(rows, str(path))
+    even = _even(rows, str(path))
+    return as_array(even) if len(even) * len(even[0]) > FEW_VALUES else even
 
 
 def _number(text: str, origin: str) -> float:

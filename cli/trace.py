@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .. import InputError
 from ..costmodel.simulation import Job
+from ..sheets import read_file
 
 MAX_BYTES = 32 << 20
 MAX_ROWS = 200_000
@@ -29,7 +30,7 @@ def read_trace(path: str) -> list[Job]:
     Columns by name (see `COLUMNS`), or three without a header: arrival, prompt, output. Arrivals are seconds
     or ISO dates. Raises InputError naming file and line.
     """
-    reader = csv.reader(io.StringIO(_read(Path(path))))
+    reader = csv.reader(io.StringIO(read_file(Path(path), MAX_BYTES, "a trace")))
     jobs: list[Job] = []
     try:
         head = next(reader, [])
@@ -46,22 +47,6 @@ def read_trace(path: str) -> list[Job]:
     jobs.sort(key=lambda job: job.arrival_s)
     start = jobs[0].arrival_s
     return [job._replace(arrival_s=job.arrival_s - start) for job in jobs]
-
-
-def _read(path: Path) -> str:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the file in it")
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: larger than a trace may be ({MAX_BYTES:,} bytes)")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
 def _places(path: str, first: list[str]) -> tuple[list[int], bool]:

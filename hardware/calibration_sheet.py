@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .. import InputError
 from ..sheets import Section, read_file, read_yaml
 from .calibration import FAMILIES, SCHEMA, Calibration, Group, Key, Spread
 
@@ -30,20 +31,25 @@ def shipped(name: str) -> Calibration | None:
 
 
 def user_folder() -> Path:
-    """Where `infercost probe --save` keeps this machine's calibrations (XDG_DATA_HOME, or ~/.local/share)."""
-    base = os.environ.get("XDG_DATA_HOME")
+    """Where `infercost probe --save` keeps this machine's calibrations (XDG_DATA_HOME, or ~/.local/share).
+
+    Raises InputError for a user without a home folder.
+    """
     # A relative path is no base folder (XDG Base Directory Specification).
-    return (
-        (Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share")
-        / "infercost"
-        / "calibrations"
-    )
+    bases = (os.environ.get("XDG_DATA_HOME", ""), os.path.expanduser("~/.local/share"))
+    base = next((each for each in bases if os.path.isabs(each)), None)
+    if base is None:
+        raise InputError("there is no home folder; set XDG_DATA_HOME to the folder for calibrations")
+    return Path(base) / "infercost" / "calibrations"
 
 
 def saved(name: str) -> Calibration | None:
     """The calibration that was probed on this machine for the GPU sheet `name`, or None."""
-    path = user_folder() / f"{name}.yaml"
-    return load_calibration(str(path)) if path.is_file() else None
+    try:
+        path = user_folder() / f"{name}.yaml"
+    except InputError:
+        return None
+    return load_calibration(str(path)) if os.path.isfile(path) else None
 
 
 def all_shipped() -> dict[str, Calibration]:

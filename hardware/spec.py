@@ -8,6 +8,7 @@ from .. import InputError
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
 MIB = 1 << 20
+MAX_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class Gpu:
     notes: str = ""
 
     def __post_init__(self) -> None:
+        # Calibrations are files of this name.
+        if not 1 <= len(self.name) <= MAX_NAME or any(ch in "/\\\n" for ch in self.name):
+            raise InputError(f"name is a word of up to {MAX_NAME} characters without / and \\")
         if not self.peaks:
             raise InputError("peak_tflops names no dtype")
         for dtype, value in (*self.peaks, *self.fp16_accumulate_peaks):

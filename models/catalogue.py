@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from functools import cache, partial
@@ -58,28 +59,28 @@ def load_model(given: str) -> Model:
     if name in model_names():
         return load_builtin(name)
     if _looks_like_path(given):
-        if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given) and not Path(given).exists():
-            known = _named(name.partition("/")[2].removesuffix("-instruct"))
+        if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given) and not os.path.exists(given):
+            known = find_named(name.partition("/")[2].removesuffix("-instruct"))
             if known is not None:
                 return known
             raise InputError(f"no file {given}; a model of the Hugging Face hub is hf:{given}")
         return load_path(Path(given))
-    known = _named(name)
+    known = find_named(name)
     if known is not None:
         return known
     hint = nearest(name, [*model_names(), *model_aliases()]) or "; `infercost models` lists them"
     raise InputError(f"unknown model '{given}'{hint}")
 
 
-def _named(name: str) -> Model | None:
-    """The built-in model of a name or an alias."""
+def find_named(name: str) -> Model | None:
+    """The built-in model of a name or an alias, or None; no file of that name is read."""
     found = name if name in model_names() else model_aliases().get(name)
     return None if found is None else load_builtin(found)
 
 
 def load_path(path: Path) -> Model:
     """The model in a file (sheet, config.json, GGUF) or in a model's folder."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return _from_folder(path)
     if path.suffix.lower() == ".gguf":
         from .gguf import model_from_gguf
@@ -94,7 +95,7 @@ def load_path(path: Path) -> Model:
 
 def _from_folder(path: Path) -> Model:
     config = path / "config.json"
-    if config.is_file():
+    if os.path.isfile(config):
         return _from_config(read_file(config), str(config), config)
     held = gguf_in(path)
     if held is not None:
@@ -104,7 +105,7 @@ def _from_folder(path: Path) -> Model:
 
 def gguf_in(folder: Path) -> Path | None:
     """The GGUF file that a folder without a config.json is; InputError where there are several."""
-    files = [] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
+    files = [] if os.path.isfile(folder / "config.json") else sorted(folder.glob("*.gguf"))
     if len(files) > 1:
         listed = ", ".join(file.name for file in files[:4])
         raise InputError(f"{folder} holds {len(files)} GGUF files ({listed} ...); give one of them")
@@ -116,7 +117,7 @@ def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
 
     data = read_config(text, origin)
     beside = path.parent / QUANTISATION_FILE if path is not None else None
-    if beside is not None and beside.is_file():
+    if beside is not None and os.path.isfile(beside):
         data = with_quantisation(data, partial(read_file, beside), str(beside))
     folder = path.parent.name if path is not None and path.name == "config.json" else ""
     name = folder or (path.stem if path is not None else "")
@@ -128,7 +129,7 @@ def _looks_like_path(given: str) -> bool:
         return False
     if given.lower().endswith((".yaml", ".yml", ".json", ".gguf")) or "/" in given or "\\" in given:
         return True
-    return given in (".", "..") or Path(given).is_dir()
+    return given in (".", "..") or os.path.isdir(given)
 
 
 def _from_stdin() -> Model:

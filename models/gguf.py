@@ -7,11 +7,13 @@ done here, where each length is held to the bytes that are there before anything
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from .. import InputError
+from ..sheets import opened
 from .gguf_model import model_from_header
 from .spec import Model
 
@@ -20,6 +22,10 @@ MAX_KEYS = 65_536
 MAX_TENSORS = 1_000_000
 MAX_TEXT = 1 << 20
 MAX_ARRAY = 1 << 26
+MAX_TEXTS = 1 << 22
+"""Texts of all arrays (tokens, merges): each is stepped over by itself, at a microsecond or so."""
+MAX_HELD = 1 << 26
+"""Bytes read, not stepped over, of the whole header; values take up to 8 times as much in memory."""
 KEPT_ARRAY = 8192
 """Longest array of numbers that is kept; longer ones (tokens, merges, scores) are stepped over."""
 
@@ -80,6 +86,7 @@ class _Walk:
 
     def __init__(self, file: BinaryIO, size: int, origin: str) -> None:
         self.file, self.size, self.origin = file, size, origin
+        self.bytes_left, self.texts_left = MAX_HELD, MAX_TEXTS
 
     def error(self, problem: str) -> InputError:
         return InputError(f"{self.origin}: not a sound GGUF file: {problem} (byte {self.file.tell():,})")
@@ -87,6 +94,9 @@ class _Walk:
     def take(self, count: int) -> bytes:
         if count > self.size - self.file.tell():
             raise self.error(f"{count:,} bytes are wanted and the file ends")
+        self.bytes_left -= count
+        if self.bytes_left < 0:
+            raise self.error(f"more than {MAX_HELD:,} bytes of names and values")
         data = self.file.read(count)
         if len(data) != count:
             raise self.error("the file ends")
@@ -121,6 +131,9 @@ class _Walk:
         if length > MAX_ARRAY:
             raise self.error(f"an array of {length:,} values")
         if kind == _STRING:
+            self.texts_left -= length
+            if self.texts_left < 0:
+                raise self.error(f"arrays of more than {MAX_TEXTS:,} texts")
             for _ in range(length):
                 self.skip_text()
             return None
@@ -142,12 +155,8 @@ def read_header(path: Path) -> GgufHeader:
         import gguf
     except ImportError:
         raise InputError("GGUF files need the gguf package; pip install 'infercost[gguf]'") from None
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            return _header(_Walk(file, size, str(path)), gguf)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    with opened(path) as file:
+        return _header(_Walk(file, os.fstat(file.fileno()).st_size, str(path)), gguf)
 
 
 def _header(walk: _Walk, gguf: Any) -> GgufHeader:

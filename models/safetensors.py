@@ -6,18 +6,18 @@ Format: huggingface/safetensors, "Format" in its README.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import InputError
+from ..sheets import MAX_JSON_BYTES, decode, opened, parse_json, read_file
 from .spec import Model
 
-MAX_HEADER_BYTES = 100 << 20
-"""The format's own limit on a header."""
 MAX_FILES = 2000
+MAX_TENSORS = 1_000_000
 DTYPE_BITS = {
     **dict.fromkeys(("F64", "I64", "U64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -59,7 +59,7 @@ def read_headers(path: Path) -> tuple[StoredTensor, ...]:
     Raises InputError for a header that is not sound, tensors that do not cover the file's data, and a
     file that the index names and the folder lacks.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         files = _files(path)
         if not files:
             raise InputError(f"{path} holds no .safetensors file")
@@ -75,20 +75,16 @@ def read_headers(path: Path) -> tuple[StoredTensor, ...]:
             if tensor.name in out:
                 raise InputError(f"{file}: tensor '{tensor.name}' stands in two files")
             out[tensor.name] = tensor
+        if len(out) > MAX_TENSORS:
+            raise InputError(f"{path}: more than {MAX_TENSORS:,} tensors")
     return tuple(out.values())
 
 
 def _files(folder: Path) -> list[Path]:
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    if not index.is_file():
-        return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    try:
-        with index.open("rb") as file:
-            data = json.loads(file.read(MAX_HEADER_BYTES))
-    except OSError as error:
-        raise InputError(f"cannot read {index}: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{index}: not valid JSON") from None
+    if not os.path.isfile(index):
+        return [single] if os.path.isfile(single) else sorted(folder.glob("*.safetensors"))
+    data = parse_json(read_file(index, MAX_JSON_BYTES, "an index"), str(index))
     placed = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
         raise InputError(f"{index}: 'weight_map' is not a map of tensors to files")
@@ -96,30 +92,24 @@ def _files(folder: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise InputError(f"{index}: '{name[:80]}' is not the name of a file beside it")
-        if not (folder / name).is_file():
+        if not os.path.isfile(folder / name):
             raise InputError(f"{folder / name} is missing; {index.name} names it")
     return [folder / name for name in names]
 
 
 def _read_file(path: Path) -> list[StoredTensor]:
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(8)
-            if len(start) < 8:
-                raise InputError(f"{path}: not a safetensors file: shorter than its header's length")
-            (length,) = struct.unpack("<Q", start)
-            if length > min(MAX_HEADER_BYTES, size - 8):
-                raise InputError(
-                    f"{path}: not a sound safetensors file: a header of {length:,} bytes in {size:,}"
-                )
-            raw = file.read(length)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    try:
-        data = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: the header is not valid JSON") from None
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(8)
+        if len(start) < 8:
+            raise InputError(f"{path}: not a safetensors file: shorter than its header's length")
+        (length,) = struct.unpack("<Q", start)
+        if length > min(MAX_JSON_BYTES, size - 8):
+            raise InputError(
+                f"{path}: not a sound safetensors file: a header of {length:,} bytes in {size:,}"
+            )
+        raw = file.read(length)
+    data = parse_json(decode(raw, str(path), MAX_JSON_BYTES, "a header"), f"{path}: the header")
     if not isinstance(data, dict):
         raise InputError(f"{path}: the header is not an object")
     behind = size - 8 - length

@@ -9,6 +9,7 @@ mean context, and in a closed loop the prefills of others that a decode step sha
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,16 +25,19 @@ from ..costmodel.roofline import bound_s
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, Segment, Step, decode
 from ..costmodel.weights import weight_bill
-from ..hardware.catalogue import load_gpu
+from ..hardware.catalogue import is_known, load_gpu
 from ..hardware.engine import EngineTimes, engine_names, load_engine
 from ..hardware.spec import Gpu
-from ..models.catalogue import load_model
+from ..models.catalogue import find_named
 from ..models.formats import find_format
 from ..models.recipes import Recipe, default_recipe, find_recipe, sixteen_bit
 from ..models.spec import Model
+from ..sheets import read_file
+from .left_out import leave_out
 
 NEEDED = ("engine", "gpu", "model", "weight_format", "batch", "metric", "value", "scope")
 MAX_ROWS = 1_000_000
+MAX_BYTES = 64 << 20
 MAX_TOKENS = 1 << 24
 MICRO_BATCH = 512
 """Tokens that llama.cpp passes through its stages at a time (--ubatch-size)."""
@@ -123,23 +127,18 @@ def rows(path: str, excluded: Counter[str]) -> Iterator[Row]:
     Raises InputError for a file that is none of this kind.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file)
-            missing = [name for name in NEEDED if name not in (table.fieldnames or ())]
-            if missing:
-                raise InputError(f"{path}: no column {', '.join(missing)}; needed are {', '.join(NEEDED)}")
-            reader = _Reader()
-            for line, raw in enumerate(table, start=2):
-                if line > MAX_ROWS:
-                    raise InputError(f"{path}: more than {MAX_ROWS:,} rows")
-                try:
-                    yield reader.row(line, {key: (value or "").strip() for key, value in _cells(raw)})
-                except LeftOutError as reason:
-                    excluded[str(reason)] += 1
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        table = csv.DictReader(io.StringIO(read_file(Path(path), MAX_BYTES, "a file of requests")))
+        missing = [name for name in NEEDED if name not in (table.fieldnames or ())]
+        if missing:
+            raise InputError(f"{path}: no column {', '.join(missing)}; needed are {', '.join(NEEDED)}")
+        reader = _Reader()
+        for line, raw in enumerate(table, start=2):
+            if line > MAX_ROWS:
+                raise InputError(f"{path}: more than {MAX_ROWS:,} rows")
+            try:
+                yield reader.row(line, {key: (value or "").strip() for key, value in _cells(raw)})
+            except LeftOutError as reason:
+                leave_out(excluded, str(reason))
     except csv.Error as error:
         raise InputError(f"{path}: no CSV: {error}") from None
 
@@ -207,12 +206,18 @@ def _model(name: str) -> Model:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise InputError(f"no model '{name[:60]}'")
     plain = re.sub(r"[-_](fp8|nvfp4|instruct)\b", "", name.rpartition("/")[2].lower())
-    return load_model(re.sub(r"[-_](fp8|nvfp4|instruct)\b", "", plain))
+    found = find_named(re.sub(r"[-_](fp8|nvfp4|instruct)\b", "", plain))
+    if found is None:
+        raise InputError(f"no model '{name[:60]}'")
+    return found
 
 
 def _gpu(name: str) -> Gpu:
     plain = name.strip().lower().replace(" ", "-").removeprefix("nvidia-")
-    return load_gpu(GPUS.get(plain, plain) if "/" not in plain else "")
+    plain = GPUS.get(plain, plain)
+    if not is_known(plain):
+        raise InputError(f"no GPU '{name[:60]}'")
+    return load_gpu(plain)
 
 
 def _number(cells: dict[str, str], name: str, default: float | None = None) -> float:
@@ -235,7 +240,7 @@ def _layout(cells: dict[str, str], batch: int, ranks: int) -> tuple[Parallel, in
     shared both ways over the same ranks: `n_gpus` is then their square.
     """
     kind, notes = cells.get("parallel", ""), cells.get("notes", "")
-    said = {name: int(float(value)) for name, value in re.findall(r"(\w+)=(\d+(?:\.\d+)?)", notes)}
+    said = {name: int(float(value)) for name, value in re.findall(r"(\w+)=(\d{1,9}(?:\.\d+)?)\b", notes)}
     experts, inside = said.get("moe_ep", 1), said.get("moe_tp", 1)
     own = said.get("attn_dp", 1)
     if experts > 1 and experts == inside and ranks == experts * inside:

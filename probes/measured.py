@@ -7,8 +7,10 @@ predicted group by group, chunk by chunk.
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +21,13 @@ from ..costmodel.device import device
 from ..hardware.calibration import Key
 from ..hardware.catalogue import is_known, load_gpu
 from ..hardware.spec import Gpu
+from ..sheets import read_lines
+from .left_out import leave_out
 from .measured_rows import READERS, Reader, Rows
 
 CHUNK_ROWS = 50_000
+CHUNK_CHARACTERS = 1 << 24
+MAX_GROUPS = 2000
 LARGEST, LONGEST_US = 1e12, 1e10
 MAY_BE_ZERO = ("causal", "window")
 BOX_WORDS = ("sxm", "server", "dgx", "pairwise", "nvlink")
@@ -56,28 +62,37 @@ def batches(
     Raises InputError for a file that is not one of measured kernel times.
     """
     first = 2
+    lines = read_lines(Path(path))
+    head = next(lines, "")
     try:
-        header = pd.read_csv(path, nrows=0, index_col=False)
+        header = pd.read_csv(io.StringIO(head), nrows=0, index_col=False)
         reader = reader_of(path, list(header.columns))
-        with pd.read_csv(
-            path,
-            chunksize=chunk_rows,
-            usecols=list(reader.columns),
-            index_col=False,
-            skip_blank_lines=False,
-            keep_default_na=False,
-            low_memory=False,
-        ) as chunks:
-            for chunk in chunks:
-                chunk = chunk.assign(line=np.arange(first, first + len(chunk)))
-                first += len(chunk)
-                yield from _of_chunk(chunk, reader, excluded, gpu)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+        while rows := _some(lines, chunk_rows):
+            chunk = pd.read_csv(
+                io.StringIO("".join([head, *rows])),
+                usecols=list(reader.columns),
+                index_col=False,
+                skip_blank_lines=False,
+                keep_default_na=False,
+                low_memory=False,
+            )
+            chunk = chunk.assign(line=np.arange(first, first + len(chunk)))
+            first += len(chunk)
+            yield from _of_chunk(chunk, reader, excluded, gpu)
     except InputError:
         raise
     except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
         raise InputError(f"{path}: not a CSV file: {str(error).splitlines()[0]}") from None
+
+
+def _some(lines: Iterator[str], most: int) -> list[str]:
+    """The next lines, up to `most` or to what memory should hold at once."""
+    out: list[str] = []
+    held = 0
+    while len(out) < most and held < CHUNK_CHARACTERS and (line := next(lines, "")):
+        out.append(line)
+        held += len(line)
+    return out
 
 
 def reader_of(path: str, columns: list[str]) -> Reader:
@@ -98,21 +113,26 @@ def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | N
         usable &= (values >= least) & (values <= LARGEST) & (values == np.rint(values))
         chunk[column] = values
     if bad := int((~usable).sum()):
-        excluded["a time or a size that is not a whole positive number in its range"] += bad
+        leave_out(excluded, "a time or a size that is not a whole positive number in its range", bad)
     chunk = chunk.assign(time_s=time_us * 1e-6)[usable]
-    for names, rows in chunk.groupby(["gpu", *reader.group], sort=True):
+    groups = chunk.groupby(["gpu", *reader.group], sort=True)
+    if groups.ngroups > MAX_GROUPS:
+        raise InputError(
+            f"{groups.ngroups:,} kinds of rows by gpu, {', '.join(reader.group)}: no measured file"
+        )
+    for names, rows in groups:
         named = dict(zip(["gpu", *reader.group], names, strict=True))
         gpu = given or gpu_of(str(named["gpu"]))
         if gpu is None:
-            excluded[f"no sheet for the GPU '{named['gpu']}'"] += len(rows)
+            leave_out(excluded, f"no sheet for the GPU '{str(named['gpu'])[:60]}'", len(rows))
             continue
         reason = reader.refuse(named)
         if reason:
-            excluded[reason] += len(rows)
+            leave_out(excluded, reason, len(rows))
             continue
         sensible = reader.sensible({name: rows[name].to_numpy() for name in reader.numbers})
         if unlikely := int((~sensible).sum()):
-            excluded["shapes that contradict themselves"] += unlikely
+            leave_out(excluded, "shapes that contradict themselves", unlikely)
             rows = rows[sensible]
         if not len(rows):
             continue

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import InputError
+from ..sheets import MAX_JSON_BYTES, SheetError, parse_json, read_file
 from .end_to_end import MAX_TOKENS, LeftOutError, Term, terms_of
 
-MAX_BYTES = 64 << 20
 MAX_TESTS = 1000
 
 
@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 
 def measured_run(path: str) -> Ran:
     """What a file holds. Raises InputError for anything but a result of a known tool."""
-    text = _text(path)
+    text = read_file(Path(path), MAX_JSON_BYTES, "a result")
     data = _parsed(text, path)
     if isinstance(data, list) and data and all(isinstance(one, dict) and "avg_ts" in one for one in data):
         return Ran("llama-bench", tuple(_llama_bench(one, path) for one in data[:MAX_TESTS]))
@@ -54,33 +54,16 @@ def measured_run(path: str) -> Ran:
     )
 
 
-def _text(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise InputError(f"{path}: larger than a result may be ({MAX_BYTES:,} bytes)")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
-
-
 def _parsed(text: str, path: str) -> Any:
     """JSON, JSON lines, or a CSV's rows."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise InputError(f"{path}: nested too deep") from None
-    except ValueError:
-        pass
+    with suppress(SheetError):
+        return parse_json(text, path)
     lines = text.splitlines()[: MAX_TESTS + 1]
     try:
         if lines and lines[0].lstrip().startswith("{"):
-            return [json.loads(line) for line in lines if line.strip()]
+            return [parse_json(line, path) for line in lines if line.strip()]
         return list(csv.DictReader(io.StringIO("\n".join(lines))))
-    except (ValueError, csv.Error, RecursionError):
+    except (SheetError, csv.Error):
         raise InputError(f"{path}: neither JSON nor CSV") from None
 
 

@@ -18,6 +18,8 @@ from .. import InputError
 from ..costmodel.request import Setting
 from ..costmodel.speculative import MAX_DRAFT, Passes
 from ..costmodel.speculative_methods import METHODS, Case, find_method, speculation_of
+from ..sheets import read_file
+from .left_out import leave_out
 
 MAX_BYTES = 10_000_000
 MOST_ROWS = 20_000
@@ -29,20 +31,14 @@ Settings = Callable[[str, str], Setting]
 
 def read_rows(path: str) -> list[tuple[int, dict[str, str]]]:
     """Rows with their line in the file. Raises InputError for what is no such file."""
+    text = read_file(Path(path), MAX_BYTES, "a file of measured rows")
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(f"{path}: more than {MAX_BYTES:,} bytes; measured rows are a small file")
-    try:
-        reader = csv.DictReader(io.StringIO(raw.decode("utf-8-sig")), restval="", strict=True)
+        reader = csv.DictReader(io.StringIO(text), restval="", strict=True)
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(COLUMNS)}")
         rows = [(reader.line_num, {name: row[name] for name in COLUMNS}) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise InputError(f"{path}: not a CSV file: {error}") from None
     if len(rows) > MOST_ROWS:
         raise InputError(f"{path}: {len(rows):,} rows are more than {MOST_ROWS:,}")
@@ -56,12 +52,12 @@ def cases(path: str, settings: Settings) -> tuple[list[Case], Counter[str]]:
     known: dict[tuple[object, ...], Passes] = {}
     for line, row in read_rows(path):
         if not row["mean_accepted_tokens"].strip():
-            excluded["no accepted length"] += 1
+            leave_out(excluded, "no accepted length")
             continue
         try:
             out.append(_case(line, row, settings, known))
         except InputError as error:
-            excluded[str(error)] += 1
+            leave_out(excluded, str(error))
     return out, excluded
 
 

@@ -53,7 +53,8 @@ def render(report: Report) -> str:
         # Wider than the terminal rather than cut: what runs over goes on in its next line.
         console.print(grid, width=max(_width(), sum(least) + 2 * len(least)), crop=False)
     if report.picture:
-        console.print(Text.from_ansi(report.coloured), soft_wrap=True)
+        drawn = Text.from_ansi(report.coloured) if report.coloured else Text(clean(report.picture))
+        console.print(drawn, soft_wrap=True)
     for note in report.notes:
         console.print(Text(clean(note), style="dim"))
     return out.getvalue()

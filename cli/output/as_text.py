@@ -11,7 +11,7 @@ def render(report: Report) -> str:
     for table in report.tables:
         parts += ["", *lines(table)]
     if report.picture:
-        parts += ["", report.picture]
+        parts += ["", clean(report.picture)]
     if report.notes:
         parts += ["", *(clean(note) for note in report.notes)]
     return "\n".join(line.rstrip() for line in parts) + "\n"

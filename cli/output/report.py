@@ -44,7 +44,7 @@ class Report:
         coloured: str = "",
     ) -> None:
         self.document, self.answer, self.picture, self.quiet = document, answer, picture, quiet
-        self.coloured = coloured or picture
+        self.coloured = coloured
         self.tables, self.notes, self.records = tables or [], notes or [], records or []
 
 
@@ -161,7 +161,8 @@ def write_file(path: Path, content: str | bytes) -> None:
             raise InputError(f"cannot write {path}: it is a folder")
         in_place = str(path).startswith("/dev/") or (target.exists() and not target.is_file())
         if in_place:
-            with path.open("wb") as file:
+            opener = _at_once if target.is_fifo() else None
+            with open(path, "wb", opener=opener) as file:
                 file.write(data)
             return
         if target.exists() and not os.access(target, os.W_OK):
@@ -171,6 +172,8 @@ def write_file(path: Path, content: str | bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
+                file.flush()
+                os.fsync(handle)  # the rename may outlive a power failure that the content did not
             os.chmod(temporary, mode)
             os.replace(temporary, target)
         except BaseException:
@@ -182,6 +185,13 @@ def write_file(path: Path, content: str | bytes) -> None:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot write {path}: {error}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a named pipe that someone reads; an OSError where no one does, in place of waiting for it."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return handle
 
 
 def _umask() -> int:

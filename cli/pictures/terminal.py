@@ -6,6 +6,7 @@ import textwrap
 from itertools import pairwise
 
 from ..braille import Canvas
+from ..text import clean
 from .chart import Axis, Chart, letters
 
 COLUMNS = 64
@@ -60,10 +61,10 @@ def _drawn(chart: Chart, columns: int, colour: bool) -> list[str]:
             letter = str(i)
             canvas.mark(*_near_the_end(at(line.spots[-2]), at(line.spots[-1]), STAGGER * i), letter, tone)
         if letter:
-            legend.append((letter, line.name, tone))
+            legend.append((letter, clean(line.name), tone))
     for letter, point in zip(letters(len(chart.points)), chart.points, strict=True):
         canvas.mark(*at((point.x, point.y)), letter, _code(point.tone))
-        legend.append((letter, point.name, _code(point.tone)))
+        legend.append((letter, clean(point.name), _code(point.tone)))
     margin = max(len(name) for _, name in chart.y.ticks)
     rows = {round((1 - chart.y.at(value)) * (canvas.height - 1)) // 4: name for value, name in chart.y.ticks}
     out = [chart.y.label] if chart.y.label else []

@@ -160,7 +160,7 @@ LLAMA = ("--model", "llama-7b")
         (("speculate", "--every", "4"), "speculate needs --model"),
         (("speculate", "--every", "4", "--model", "mamba2-2.7b"), "keeps a state"),
         (("speculate", "--rows", "/no/such.csv"), "No such file"),
-        (("speculate", "--rows", "/dev/zero"), "measured rows are a small file"),
+        (("speculate", "--rows", "/dev/zero"), "larger than a file of measured rows may be"),
         (("check", "/no/such.yaml"), "cannot read /no/such.yaml: No such file"),
         (("check", "/dev/zero"), "larger than a sheet may be"),
         (("check", "--update", "--only"), "'--only' requires an argument"),

@@ -111,7 +111,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert sum(excluded.values()) == 9
     with pytest.raises(InputError, match="no column"):
         list(rows(str(_file(tmp_path, "a,b\n1,2\n")), Counter()))
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="is a folder"):
         list(rows(str(tmp_path), Counter()))
 
 

@@ -107,7 +107,7 @@ def test_what_is_left_out_is_counted(line: str, reason: str, tmp_path: Path) -> 
     [
         ("", "not a CSV file"),
         ("a,b\n1,2\n", "of no known kind"),
-        ("\x00\xff\xfe", "not a CSV file|no known kind"),
+        ("\x00\xff\xfe", "not a CSV file|not UTF-8 text|no known kind"),
     ],
 )
 def test_a_file_of_something_else(text: str, said: str, tmp_path: Path) -> None:
