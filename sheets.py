@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from . import InputError
 
+AT_HAND: ContextVar[Mapping[str, Any]] = ContextVar("at_hand", default=MappingProxyType({}))
+"""Models and GPUs that a Python caller holds as objects, by the names the catalogues find them under."""
 MAX_SHEET_BYTES = 1 << 20
 MAX_DEPTH = 24
 MAX_NODES = 100_000
