@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv install test lint types readme startup fuzz clean
+.PHONY: venv install test lint types readme docs schemas startup fuzz clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,13 @@ types: install
 readme: install
 	$(BIN)/python tests/tools/readme.py
 
+docs: install
+	$(BIN)/pip install -q -c constraints.txt ".[docs]"
+	$(BIN)/mkdocs build --strict --quiet
+
+schemas: install
+	$(BIN)/python tests/tools/schemas.py
+
 startup: install
 	$(BIN)/python tests/tools/startup.py
 
@@ -33,4 +40,4 @@ fuzz: install
 	INFERCOST_FUZZ=20000 $(BIN)/pytest tests/cli/test_fuzz.py
 
 clean:
-	rm -rf build dist *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ Errors a caller can meet, one tree::
 
     InfercostError          one clear line; `exit_code` is what the command line returns
     ├── InputError          wrong use or input (exit 2)
-    │   └── SheetError      a sheet, named with file and line (in `infercost.sheets`)
+    │   └── SheetError      a sheet, named with file and line
     └── DeviceError         no GPU or no torch (exit 3)
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .hardware.spec import Gpu
     from .models.catalogue import load_model, model_names
     from .models.spec import Model
+    from .sheets import SheetError
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "InputError",
     "Model",
     "Result",
+    "SheetError",
     "diagnose",
     "engine_names",
     "fit",
@@ -57,6 +59,7 @@ _HOMES = {
     "hardware.spec": ("Gpu",),
     "models.catalogue": ("load_model", "model_names"),
     "models.spec": ("Model",),
+    "sheets": ("SheetError",),
 }
 """Where each public name lives. A name is imported when it is first asked for (PEP 562), so that the package
 itself, which every command imports, costs nothing."""

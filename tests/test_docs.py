@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import importlib
 import os
 import shlex
@@ -36,7 +37,7 @@ READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "gpu": ("hardware/sheets", gpu_from_text),
     "engine": ("hardware/engines", engine_from_text),
     "calibration": ("hardware/calibrations", calibration_from_text),
-    "budgets": ("docs/example", lambda text, origin: parse_budgets(text, Path(origin))),
+    "budgets": ("docs/example/pull-request", lambda text, origin: parse_budgets(text, Path(origin))),
 }
 """Kinds of sheets: where those that ship are, and what reads one."""
 SHEETS = [
@@ -87,6 +88,42 @@ ASKED = [
     "gpus show a100",
     "gpus lint",
 ]
+
+
+def test_the_python_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DOCS)
+    failed, tried = doctest.testfile(str(DOCS / "api.md"), module_relative=False)
+    assert tried > 10
+    assert failed == 0
+
+
+def test_sheets_in_the_docs_are_the_examples() -> None:
+    """Each sheet that a page shows stands beside it as a file, and its own schema is the one it names."""
+    page = (DOCS / "sheets.md").read_text(encoding="utf-8")
+    for name in ("tiny.yaml", "my-gpu.yaml"):
+        text = (DOCS / "example" / name).read_text(encoding="utf-8")
+        assert f"```yaml\n{text}```" in page
+        named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+        assert (DOCS / "example" / named).is_file()
+
+
+def test_every_schema_and_page_is_listed() -> None:
+    listed = (DOCS / "schemas.md").read_text(encoding="utf-8")
+    for path in (DOCS / "schemas").glob("*.json"):
+        assert f"(schemas/{path.name})" in listed
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    for path in DOCS.glob("*.md"):
+        assert path.name in nav
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is not installed (extra `docs`)")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for name in COMMANDS:
+        assert (tmp_path / "commands" / name / "index.html").is_file()
+    assert (tmp_path / "schemas" / "kv.json").is_file()
 
 
 def test_schemas_are_current() -> None:
