@@ -76,6 +76,7 @@ ASKED = [
     "explain",
     "explain kv",
     "explain pagedattention",
+    "sweep --model llama-7b --prompt 1k,2k --batch 1..4*2",
     "check docs/example/budgets.yaml",
     "validate --kernels docs/example/l4-invented.csv",
     "validate --end-to-end docs/example/requests-invented.csv",
@@ -235,7 +236,7 @@ def test_help_is_a_sentence_then_examples(name: str, command: Any, run: Callable
 def test_examples_in_help_are_well_formed(name: str, command: Any) -> None:
     """Every option of an example exists, and every value that can be taken apart is one."""
     root = typer.main.get_command(make_app())
-    for line in (command.help or "").splitlines():
+    for line in (command.help or "").replace("\\\n", " ").splitlines():
         if not line.strip().startswith("infercost "):
             continue
         words = shlex.split(line)[1:]

@@ -355,6 +355,13 @@ DOCUMENTS: dict[str, list[dict[str, Any]]] = {
         },
         {"topics": [{"name": "string", "title": "string", "group": "string", "aliases": ["string"]}]},
     ],
+    "sweep": [
+        {
+            "grid_points": "integer",
+            "impossible_points": "integer",
+            "points": [{"inputs": "object", "ttft_s": TIMES, "tpot_s": TIMES, "e2e_s": TIMES}],
+        }
+    ],
     "probe": [
         {
             "device": "object",
