@@ -233,13 +233,14 @@ def _as_words(
 
 
 def _as_word(argument: str, value: Any, held: dict[str, Model | Gpu]) -> str:
-    """One value as a person would type it; an object under its name, for the catalogues to find."""
+    """One value as a person would type it; an object as its name in angle brackets, for the catalogues to find:
+    a text of the same name is still the sheet that ships."""
     if isinstance(value, (Model, Gpu)):
-        name = re.sub(r"[^\w.+-]", "-", value.name)
-        while held.get(name, value) is not value:
+        name = re.sub(r"[^\w.-]", "-", value.name)
+        while held.get(f"<{name}>", value) is not value:
             name += "+"
-        held[name] = value
-        return name
+        held[f"<{name}>"] = value
+        return f"<{name}>"
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if not isinstance(value, bool) and (isinstance(value, float) or hasattr(value, "__index__")):

@@ -162,8 +162,11 @@ def test_objects_stand_for_names() -> None:
     assert infercost.kv(model, 1024).document == infercost.kv("llama-7b", 1024).document
     assert infercost.ops(model, 128, gpu=gpu).document == infercost.ops("llama-7b", 128).document
     small = model.with_layers(4)
-    quarter, whole = infercost.kv([small, model], 1024).points
-    assert 8 * quarter.logical_bytes == whole.logical_bytes
+    # Two objects and a text of one name are three models.
+    less, same, named = (
+        point.logical_bytes for point in infercost.kv([small, model, "llama-7b"], 1024).points
+    )
+    assert 8 * less == same == named
     wide = replace(gpu, name="mine, twice", memory=replace(gpu.memory, bandwidth_gb_per_s=2 * 2039.0))
     assert infercost.roofline(wide).ridge.datasheet == pytest.approx(312e12 / 4078e9)
     with pytest.raises(InputError, match="unknown model"):
