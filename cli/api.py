@@ -12,7 +12,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import InputError
@@ -20,6 +23,7 @@ from ..hardware.spec import Gpu
 from ..models.spec import Model
 from ..sheets import AT_HAND, nearest
 from .app import COMMANDS
+from .output.report import Report
 from .result import Diagnose, Fit, Kv, Ops, Request, Result, Roofline, Serve, Weights
 from .subcommand import as_printed, command_of, report_of
 
@@ -186,12 +190,27 @@ def _result(kind: type[R], name: str, *words: Name, **options: Option) -> R:
         raise InputError(f"infercost {' '.join((name, *plain))[:60]} has no JSON")
     held: dict[str, Model | Gpu] = {}
     line = [*plain, *_as_words(name, known, options, held)]
-    before = AT_HAND.set(held)
-    try:
-        report = report_of(name, tuple(line))
-    finally:
-        AT_HAND.reset(before)
-    return kind(shlex.join(["infercost", name, *line]), as_printed(report), report)
+
+    def asked(*more: str) -> Report:
+        before = AT_HAND.set(held)
+        try:
+            return report_of(name, (*line, *more))
+        finally:
+            AT_HAND.reset(before)
+
+    report = asked()
+    # What a call writes it writes once, and does not draw again.
+    written = [key for key in ("plot", "output") if options.get(key) is not None]
+    draw = partial(_svg, asked) if "plot" in known and not written else None
+    return kind(shlex.join(["infercost", name, *line]), as_printed(report), report, draw)
+
+
+def _svg(asked: Callable[..., Report]) -> str:
+    """The picture that the command draws with --plot."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "picture.svg")
+        asked("--plot", str(path))
+        return path.read_text(encoding="utf-8")
 
 
 def _options_of(name: str, words: list[str]) -> dict[str, Any]:
@@ -233,8 +252,8 @@ def _as_words(
 
 
 def _as_word(argument: str, value: Any, held: dict[str, Model | Gpu]) -> str:
-    """One value as a person would type it; an object as its name in angle brackets, for the catalogues to find:
-    a text of the same name is still the sheet that ships."""
+    """One value as a person would type it; an object as its name in angle brackets, for the catalogues to
+    find: a text of the same name is still the sheet that ships."""
     if isinstance(value, (Model, Gpu)):
         name = re.sub(r"[^\w.-]", "-", value.name)
         while held.get(f"<{name}>", value) is not value:

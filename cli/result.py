@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, overload
 
-from .. import InputError
+from .. import InfercostError, InputError
 from .output.report import Report
 
 if TYPE_CHECKING:
@@ -65,13 +66,14 @@ class Ridge(NamedTuple):
 class Result:
     """One answer. `document` is what the command prints with `--json`; `command` is that command line.
 
-    `print(result)` shows the command's screen, a notebook shows its tables. Where lists were given, `points`
-    holds a result for each combination; of a single answer it is that answer alone.
+    `print(result)` shows the command's screen, a notebook its tables and picture. Where lists were given,
+    `points` holds a result for each combination; of a single answer it is that answer alone.
     """
 
     command: str
     document: dict[str, Any]
     report: Report = field(compare=False)
+    draw: Callable[[], str] | None = field(default=None, compare=False)
 
     inputs = Key[dict[str, Any]]("what was asked, options and their defaults")
     conventions = Key[dict[str, str]]("what the keys mean")
@@ -87,7 +89,12 @@ class Result:
             return [self]
         header = {key: self.document[key] for key in HEADER if key in self.document}
         return [
-            kind(self.command, {**header, **point, "inputs": header["inputs"] | point["inputs"]}, self.report)
+            kind(
+                self.command,
+                {**header, **point, "inputs": header["inputs"] | point["inputs"]},
+                self.report,
+                self.draw,
+            )
             for point in self.document["points"]
         ]
 
@@ -103,10 +110,23 @@ class Result:
 
         return render(self.report)
 
+    def svg(self) -> str:
+        """The picture, as the command's `--plot FILE.svg` draws it; it is drawn when it is asked for.
+
+        Raises InputError where the command draws none, or none of so much.
+        """
+        if self.draw is None:
+            raise InputError(f"{self.command[:60]} draws no picture")
+        return self.draw()
+
     def _repr_html_(self) -> str:
         from .output.as_html import render
 
-        return render(self.report)
+        picture = ""
+        if self.draw is not None:
+            with suppress(InfercostError):
+                picture = self.draw()
+        return render(self.report, picture)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The main table as `--csv` has it: raw numbers, a column for each key. Of a point: the whole table.
@@ -114,7 +134,7 @@ class Result:
         Raises InputError where the command has no table.
         """
         if not self.report.records:
-            raise InputError(f"{self.command} has no table; its figures are in .document")
+            raise InputError(f"{self.command[:60]} has no table; its figures are in .document")
         import pandas
 
         return pandas.DataFrame(self.report.records)

@@ -82,6 +82,26 @@ def test_a_result_reads_well(called: Callable[[], Result], typed: str, run: Call
     _Balanced().feed(page)
 
 
+def test_pictures_are_those_of_the_command(run: Callable[..., Any], tmp_path: Path) -> None:
+    model = infercost.load_model("llama-7b")
+    path = tmp_path / "roof.svg"
+    asked = ("roofline", "--gpu", "a100", "--model", "llama-7b", "--seq", "1k")
+    assert run(*asked, "--plot", str(path)).code == 0
+    result = infercost.roofline("a100", model=model, seq=1024)
+    assert result.svg() == path.read_text(encoding="utf-8")
+    assert result.svg() in result._repr_html_()
+    assert result.points[0].svg() == result.svg()
+    for drawn in (infercost.kv(model, 1024), infercost.fit(model, 1024), infercost.request(model, 8, 2)):
+        assert drawn.svg().startswith("<svg ")
+    with pytest.raises(InputError, match="draws no picture"):
+        infercost.weights(model).svg()
+    # What cannot be drawn shows its tables alone.
+    many = infercost.roofline(list(infercost.gpu_names()))
+    with pytest.raises(InputError, match="more than the"):
+        many.svg()
+    assert "<svg" not in many._repr_html_()
+
+
 class _Balanced(HTMLParser):
     """Refuses a tag that is closed before one opened inside it."""
 
@@ -163,10 +183,8 @@ def test_objects_stand_for_names() -> None:
     assert infercost.ops(model, 128, gpu=gpu).document == infercost.ops("llama-7b", 128).document
     small = model.with_layers(4)
     # Two objects and a text of one name are three models.
-    less, same, named = (
-        point.logical_bytes for point in infercost.kv([small, model, "llama-7b"], 1024).points
-    )
-    assert 8 * less == same == named
+    three = infercost.kv([small, model, "llama-7b"], 1024).points
+    assert [point.logical_bytes // 2**26 for point in three] == [1, 8, 8]
     wide = replace(gpu, name="mine, twice", memory=replace(gpu.memory, bandwidth_gb_per_s=2 * 2039.0))
     assert infercost.roofline(wide).ridge.datasheet == pytest.approx(312e12 / 4078e9)
     with pytest.raises(InputError, match="unknown model"):

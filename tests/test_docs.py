@@ -77,6 +77,7 @@ ASKED = [
     "explain kv",
     "explain pagedattention",
     "sweep --model llama-7b --prompt 1k,2k --batch 1..4*2",
+    "report --model llama-7b --prompt 512 --gen 16",
     "check docs/example/budgets.yaml",
     "validate --kernels docs/example/l4-invented.csv",
     "validate --end-to-end docs/example/requests-invented.csv",

@@ -8,11 +8,14 @@ from ..text import clean
 from .report import Report, Table
 
 
-def render(report: Report) -> str:
+def render(report: Report, svg: str = "") -> str:
+    """One fragment; `svg` (a whole element) stands in for the picture of characters."""
     parts = [f"<p><b>{_text(line)}</b></p>" for line in report.answer[:1]]
     parts += [f"<p>{_text(line)}</p>" for line in report.answer[1:]]
     parts += [_table(table) for table in report.tables if table.columns]
-    if report.picture:
+    if svg:
+        parts.append(svg)
+    elif report.picture:
         parts.append(f"<pre>{_text(report.picture)}</pre>")
     if report.notes:
         parts.append(f"<p><small>{'<br>'.join(_text(note) for note in report.notes)}</small></p>")

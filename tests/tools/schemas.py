@@ -386,6 +386,23 @@ DOCUMENTS: dict[str, list[dict[str, Any]]] = {
         {"groups": ["object"], "totals": "object", "flagged": ["object"], "excluded": "object"},
     ],
     "calibrate": [{"groups": ["object"], "accepted": "integer", "excluded": "object", "written": "string?"}],
+    "report": [
+        {
+            "answer": "object",
+            "budget_bytes": "integer",
+            "fit": "object",
+            "request": "object",
+            "roofline": "object",
+            "serve": "object?",
+            "diagnose": "object?",
+            "absent": "object",
+            "lattice": {
+                "formats": ["object"],
+                "prompts": ["integer"],
+                "batches": ["integer"],
+            },
+        }
+    ],
     "check": [
         {
             "passed": "boolean",
