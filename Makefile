@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: venv install test lint types readme startup fuzz attack audit dist clean
+.PHONY: venv install test lint types readme docs schemas startup fuzz attack audit dist clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,13 @@ types: install
 
 readme: install
 	$(BIN)/python tests/tools/readme.py
+
+docs: install
+	$(BIN)/pip install -q -c constraints.txt ".[docs]"
+	$(BIN)/mkdocs build --strict --quiet
+
+schemas: install
+	$(BIN)/python tests/tools/schemas.py
 
 startup: install
 	$(BIN)/python tests/tools/startup.py
@@ -51,4 +58,4 @@ dist: install
 	$(BIN)/python tests/tools/dist.py
 
 clean:
-	rm -rf .attack build dist *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .attack build dist site *.egg-info $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

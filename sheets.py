@@ -12,11 +12,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, ClassVar, Protocol, TypeVar
 
 from . import InputError
 
+AT_HAND: ContextVar[Mapping[str, Any]] = ContextVar("at_hand", default=MappingProxyType({}))
+"""Models and GPUs that a Python caller holds as objects, by the names the catalogues find them under."""
 MAX_SHEET_BYTES = 1 << 20
 MAX_LINE = 1 << 16
 MAX_DEPTH = 24

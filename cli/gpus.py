@@ -58,7 +58,12 @@ def list_(
     output: o.Output = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """List the accelerators, as `infercost gpus` alone does."""
+    """List the accelerators, as `infercost gpus` alone does.
+
+    \b
+    infercost gpus list
+    infercost gpus list --csv
+    """
     _list(Sink(json, csv, format, output, quiet))
 
 

@@ -62,7 +62,12 @@ def list_(
     output: o.Output = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """List the models, as `infercost models` alone does."""
+    """List the models, as `infercost models` alone does.
+
+    \b
+    infercost models list
+    infercost models list --csv
+    """
     _list(Sink(json, csv, format, output, quiet))
 
 

@@ -1,4 +1,4 @@
-"""The JSON document of one of this tool's own commands, run in this process."""
+"""One of this tool's own commands, run in this process: its report, or its JSON document."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from .. import InfercostError, InputError
 from ..sheets import nearest
 from .app import COMMANDS, INTERRUPTED
+from .output.report import Report, handed_over
 
 WRITERS = ("output", "plot", "save", "save_to", "results", "write")
 """Parameters that make a command write a file: refused where a command only answers."""
@@ -31,31 +32,46 @@ def document_of(words: tuple[str, ...]) -> dict[str, Any]:
     if name not in allowed:
         hint = nearest(name, allowed) or f"; commands: {', '.join(allowed)}"
         raise InputError(f"'{name[:60]}' is no command that a check can run{hint}")
-    command = _command(name)
-    out, old = io.StringIO(), sys.stdin
+    old = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
-        with contextlib.redirect_stdout(out):
-            _refuse_all_but_questions(command, name, rest)
-            code = command([*rest, "--json"], standalone_mode=False, prog_name=f"infercost {name}")
+        with contextlib.redirect_stdout(io.StringIO()):
+            _refuse_all_but_questions(command_of(name), name, rest)
+            report = report_of(name, (*rest, "--json"))
+    finally:
+        sys.stdin = old
+    return as_printed(report)
+
+
+def report_of(name: str, words: tuple[str, ...]) -> Report:
+    """What `infercost NAME WORDS` would write to standard output.
+
+    Raises what the command raises as an InfercostError with its exit code (usage errors as InputError).
+    """
+    try:
+        with handed_over() as reports:
+            code = command_of(name)(list(words), standalone_mode=False, prog_name=f"infercost {name}")
     except Exception as error:
         # Typer's usage errors share no public base class; this is what they have in common.
         if isinstance(error, InfercostError) or not hasattr(error, "format_message"):
             raise
         raise InputError(error.format_message()) from None
-    finally:
-        sys.stdin = old
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    try:
-        document = json.loads(out.getvalue())
-    except ValueError:
-        raise InputError(f"infercost {' '.join(words)[:60]} has no JSON") from None
-    return dict(document)
+    if not reports:
+        asked = " ".join((name, *(word for word in words if word != "--json")))
+        raise InputError(f"infercost {asked[:60]} has no JSON")
+    return reports[-1]
+
+
+def as_printed(report: Report) -> dict[str, Any]:
+    """The report's document with lists where it has tuples, as a reader of the JSON has it."""
+    return dict(json.loads(json.dumps(report.document)))
 
 
 @cache
-def _command(name: str) -> Any:
+def command_of(name: str) -> Any:
+    """The command (or group of them) called `name`, as typer runs it."""
     return typer.main.get_command(importlib.import_module(f"{__package__}.{name}").app)
 
 

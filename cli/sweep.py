@@ -36,13 +36,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     invoke_without_command=True,
     help="A grid over any options: a request at every point, as a table, CSV, JSON lines or Parquet.\n\n"
-    "Lists (a,b) and ranges (1..256*2, 1k..16k+1k) go with every option that is an axis.\n\n\b\n"
-    "infercost sweep --model llama-3-8b --gpu h100,h200 --batch 1..64*2 --prompt 1k..8k*2 --by tpot--top 5\n"
+    "\b\n"
+    "infercost sweep --model llama-3-8b --gpu h100,h200 --batch 1..64*2 --prompt 1k..8k*2 --by tpot --top 5\n"
     "infercost sweep --model llama-3-70b --gpu h100,b200 --tp 1..8*2 --weights bf16,fp8-row --prompt 2k \\\n"
     "    --fits --pareto tpot,usd-per-million\n"
     "infercost sweep --model llama-3-8b --batch 1..1000+1 --prompt 1..1000+1 -o grid.parquet\n"
     "infercost sweep --model llama-3-8b --batch 1..1000+1 --prompt 1k --shard 3/16 -o part-3.csv\n"
-    "infercost sweep merge grid.csv part-*.csv",
+    "infercost sweep merge grid.csv part-*.csv\n\n"
+    "Lists (a,b) and ranges (1..256*2, 1k..16k+1k) go with every option that is an axis.",
 )
 
 TEXT_FORMATS = ("jsonl", "ndjson", "parquet")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import InputError
-from ..sheets import Section, nearest, read_file, read_yaml
+from ..sheets import AT_HAND, Section, nearest, read_file, read_yaml
 from .spec import DTYPES, MIB, Compute, Gpu, Memory, Price
 
 SHEETS = Path(__file__).parent / "sheets"
@@ -88,6 +88,9 @@ def load_gpu(given: str) -> Gpu:
 
     Raises InputError for an unknown name (with the nearest) and SheetError for a bad sheet.
     """
+    held = AT_HAND.get().get(given)
+    if isinstance(held, Gpu):
+        return held
     name = given.strip().lower().replace(" ", "-")
     name = ALIASES.get(name, name)
     if name in gpu_names():

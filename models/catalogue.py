@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from .. import InputError
-from ..sheets import MAX_SHEET_BYTES, decode, nearest, read_file
+from ..sheets import AT_HAND, MAX_SHEET_BYTES, decode, nearest, read_file
 from .sheet import model_from_text
 from .spec import Model
 
@@ -49,6 +49,9 @@ def load_model(given: str) -> Model:
     `-` reads a sheet or a config.json from standard input. Raises InputError for an unknown name
     (with the nearest) and SheetError for a bad sheet.
     """
+    held = AT_HAND.get().get(given)
+    if isinstance(held, Model):
+        return held
     if given == "-":
         return _from_stdin()
     if given.startswith("hf:"):

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +71,20 @@ def shared() -> Path:
     if not SHARED.is_dir():  # it is lent to this project's makers, not part of it
         pytest.skip("../shared is not there: figures are not held to their source here")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def schema() -> Callable[[str], Any]:
+    """The validator of docs/schemas/NAME.json."""
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+
+    @cache
+    def validator(name: str) -> Any:
+        held = json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator.check_schema(held)
+        return jsonschema.Draft202012Validator(held)
+
+    return validator
 
 
 @pytest.fixture

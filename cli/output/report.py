@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +85,20 @@ class Sink(NamedTuple):
         return "table"
 
 
+_taker: ContextVar[list[Report] | None] = ContextVar("taker", default=None)
+
+
+@contextmanager
+def handed_over() -> Iterator[list[Report]]:
+    """Inside, what `emit` would write to standard output is appended to the list instead."""
+    taken: list[Report] = []
+    before = _taker.set(taken)
+    try:
+        yield taken
+    finally:
+        _taker.reset(before)
+
+
 def emit(report: Report, sink: Sink) -> None:
     """Hold the report to the conditions, write it where it belongs, then say which did not hold."""
     chosen = sink.chosen()
@@ -90,11 +107,24 @@ def emit(report: Report, sink: Sink) -> None:
         from ..assertions import check_assertions, parse_assertions
 
         failed = check_assertions(parse_assertions(sink.conditions), report.document)
-    if sink.quiet:
-        if report.quiet is None:
-            raise InputError("--quiet: this command has no one number; use --json")
-        if chosen != "table":
-            raise InputError(f"--quiet prints the one number; it does not go with {chosen}")
+    if sink.quiet and report.quiet is None:
+        raise InputError("--quiet: this command has no one number; use --json")
+    if sink.quiet and chosen != "table":
+        raise InputError(f"--quiet prints the one number; it does not go with {chosen}")
+    taker = _taker.get()
+    if taker is not None:
+        taker.append(report)
+    if taker is None or sink.output is not None:
+        _write(report, sink, chosen)
+    if failed:
+        from ..errors import FailedAssertionError
+
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise FailedAssertionError(failed[0] + more)
+
+
+def _write(report: Report, sink: Sink, chosen: str) -> None:
+    if sink.quiet and report.quiet is not None:
         text = "\n".join(report.quiet) + "\n"
     else:
         text = _render(report, chosen, sink.output)
@@ -102,11 +132,6 @@ def emit(report: Report, sink: Sink) -> None:
         write_file(Path(sink.output), text)
     else:
         write_stdout(text)
-    if failed:
-        from ..errors import FailedAssertionError
-
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise FailedAssertionError(failed[0] + more)
 
 
 def write_stdout(text: str) -> None:

@@ -252,7 +252,9 @@ def test_a_run_with_stacked_layers(cpu: Any) -> None:
 # --- the command ---
 
 
-def test_the_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    run: Run, schema: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Save, then a second run whose expected times are the first one's."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     clock_of.cache_clear()
@@ -272,6 +274,7 @@ def test_the_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "sources",
     }
     assert keys <= set(document)
+    schema("probe").validate(document)
     row = {"id", "op", "ceiling_floor_s", "expected_s", "measured_s", "ci95_s", "verdict", "why"}
     assert all(row <= set(result) for result in document["results"])
     assert len(lines.read_text(encoding="utf-8").splitlines()) == len(document["results"])
@@ -290,8 +293,9 @@ def test_the_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "before" in failed.err
 
 
-def test_the_list(run: Run) -> None:
+def test_the_list(run: Run, schema: Callable[[str], Any]) -> None:
     listed = run("probe", "--list", "--device", "cpu", "--json").json
+    schema("probe").validate(listed)
     assert {"id", "class", "part", "work", "matmul_flops", "bytes"} <= set(listed["probes"][0])
 
 
