@@ -38,6 +38,7 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
+    whole_context,
     window_tokens,
     without_constant,
 )
@@ -110,7 +111,12 @@ def fit(
     gpu: o.Gpu = "a100",
     seq: Annotated[
         str | None,
-        typer.Option("--seq", "-s", "--max-model-len", help="Tokens of each sequence; 2k,32k sweeps."),
+        typer.Option(
+            "--seq",
+            "-s",
+            "--max-model-len",
+            help="Tokens of each sequence; 2k,32k sweeps; without it the model's whole context.",
+        ),
     ] = None,
     batch: o.Batch = "1",
     share: Annotated[
@@ -175,6 +181,7 @@ def fit(
     """Does it fit: the memory bill, the longest context, the most sequences, the fewest GPUs.
 
     \b
+    infercost fit --model llama-3-8b --gpu rtx4090
     infercost fit --model llama-3-70b --gpu h100 --seq 32k --batch 4
     infercost fit --model llama-3-8b --gpu rtx4090 --seq 128k --kv fp8
     infercost fit --model gpt-oss-120b --gpu h100 --engine vllm --max-model-len 128k
@@ -212,10 +219,12 @@ def fit(
     gpus = _gpus(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
+    asked: list[int | None] = [None] if seq is None else [*lengths(seq, "fit")]
     answers = []
-    for one, device, length, many, recipe, cache in grid(
-        chosen, gpus, lengths(seq, "fit"), token_list(batch, "--batch"), recipes, caches, most=MOST_POINTS
+    for one, device, given_length, many, recipe, cache in grid(
+        chosen, gpus, asked, token_list(batch, "--batch"), recipes, caches, most=MOST_POINTS
     ):
+        length = whole_context(one) if given_length is None else given_length
         run = Run(recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0])
         setting = Setting(one, run, device, parallel).checked()
         encoder = encoder_positions(one, encoder_seq, length)
@@ -248,6 +257,8 @@ def fit(
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
     final = _sweep(answers, points) if listed else _screen(answers[0], points[0], seen)
+    if seq is None:
+        final.notes.insert(0, "no --seq: the model's whole context, as engines take it")
     final.document = document("fit", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
     final.quiet = ["inf" if a.concurrency is None else repr(a.concurrency) for a in answers]

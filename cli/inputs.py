@@ -58,6 +58,13 @@ def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
     return token_list(text, option)
 
 
+def whole_context(model: Model) -> int:
+    """The longest context `model` is made for. Raises InputError where none is known."""
+    if model.context is None:
+        raise InputError(f"give --seq, such as --seq 32k: no longest context of {model.name} is known")
+    return model.context
+
+
 def kv_formats(text: str | None, model: Model) -> list[Format]:
     """The formats of --kv, or the model's own 16-bit type."""
     if text is None:

@@ -27,7 +27,7 @@ CONVENTIONS = {
     "most 8,192 tokens (or the engine's), within 0.9 of the card (or the engine's rule)",
     "usd": "price x devices x decode time over the tokens out of one batch; prompts are paid apart "
     "(`request`), in the throughput picture with them (`serve`)",
-    "waits_for": "the larger of MFU and MBU of a phase",
+    "waits_for": "the larger of MFU and MBU of a phase, neither where both are below 0.25",
     "lattice": "`infercost request` over formats, prompts and batches; the page computes nothing",
 }
 

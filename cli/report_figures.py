@@ -1,4 +1,4 @@
-"""The figures of a request in words: once for the headline and for every cell of the lattice."""
+"""The figures of a request in words: for its screen, and for the report's headline and every cell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from .text import percent, seconds, size
 
+NEAR_A_ROOF = 0.25
+"""Use of a roof below which a phase is not said to wait for it: kernels start, the host works."""
 FIGURES = {
     "memory": "Memory",
     "ttft": "Time to first token",
@@ -58,9 +60,12 @@ def rate(value: float) -> str:
 
 
 def waits(phase: dict[str, Any] | None) -> str:
-    """What a phase waits for: the larger of its uses of the arithmetic units and of memory."""
+    """What a phase waits for: the larger of its uses of the arithmetic units and of memory, if it is much of
+    either."""
     if phase is None:
         return "-"
+    if max(phase["mfu"], phase["mbu"]) < NEAR_A_ROOF:
+        return f"neither roof (MFU {percent(phase['mfu'])}, MBU {percent(phase['mbu'])})"
     if phase["mfu"] > phase["mbu"]:
         return f"arithmetic (MFU {percent(phase['mfu'])})"
     return f"memory (MBU {percent(phase['mbu'])})"

@@ -6,6 +6,7 @@ gpt-oss quantises its experts only, GGUF mixes types by tensor and by layer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -115,7 +116,12 @@ def find_recipe(name: str) -> Recipe:
     except InputError:
         from ..sheets import nearest
 
-        hint = nearest(key, recipe_names()) or "; `infercost weights --formats` lists them"
+        bits = re.fullmatch(r"(\d)[ -]?bits?", dashed)
+        alike = [each for each in recipe_names() if bits and bits[1] in each][:8]
+        hint = (
+            f"; of {bits[1]} bits are {', '.join(alike)}" if bits and alike else nearest(key, recipe_names())
+        )
+        hint = hint or "; `infercost weights --formats` lists them"
         raise InputError(f"unknown weight format or recipe '{name}'{hint}") from None
     if fmt_found.published or fmt_found.name == "tf32":
         return _whole(fmt_found.name)

@@ -50,6 +50,7 @@ LLAMA = ("--model", "llama-7b")
         (("kv", *LLAMA, "--seq", "1", "--window", "0"), "--window '0' must be between 1 and"),
         (("kv", "--model", "meta-llama/Llama-99-7b", "--seq", "1"), "is hf:meta-llama/Llama-99-7b"),
         (("weights", *LLAMA, "--weights", "foo"), "`infercost weights --formats` lists them"),
+        (("weights", *LLAMA, "--weights", "4bit"), "of 4 bits are int4"),
         (("weights", "--params", "7e9", "--bits", "4", "--layers", "3"), "--layers needs a model"),
         (("roofline", "--batch", "8"), "--batch without --model"),
         (("roofline", "--weights", "fp8", "--seq", "1"), "--seq, --weights without --model"),

@@ -157,10 +157,20 @@ def test_require_is_an_exit(run: Callable[..., Any]) -> None:
         (("--seq", "1k", "--kv-budget", "1GiB"), "--engine"),
         (("--seq", "1k", "--engine", "vllm", "--dcp", "0"), "--dcp"),
         (("--seq", "1k", "--capacity", "much"), "--capacity"),
-        ((), "needs --seq"),
     ],
 )
 def test_what_cannot_be(args: tuple[str, ...], said: str, run: Callable[..., Any]) -> None:
     got = run("fit", "--model", "llama-7b", *args)
     assert got.code == 2
     assert said in got.err
+
+
+def test_without_a_length_the_whole_context(ask: Ask, run: Callable[..., Any]) -> None:
+    """Of each model its own; a model that names none asks for one."""
+    args = ("fit", "--model", "llama-3-8b,llama-3.1-8b", "--gpu", "h100")
+    whole = ask(*args)["points"]
+    assert [point["inputs"]["seq"] for point in whole] == [8_192, 131_072]
+    assert whole == [ask(*args, "--seq", seq)["points"][i] for i, seq in enumerate(("8192", "131072"))]
+    none = run("fit", "--model", "mamba-130m")
+    assert none.code == 2
+    assert "give --seq" in none.err

@@ -241,3 +241,18 @@ def test_more_ranks_than_heads_copy_them(ask: Ask) -> None:
     )
     alone = ask("request", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "64", "--gen", "4")
     assert got["memory"]["cache_bytes"] * 8 == alone["memory"]["cache_bytes"]
+
+
+def test_speed_and_what_it_waits_for_stand_below_the_answer(run: Callable[..., Any], ask: Ask) -> None:
+    """MFU and MBU of the JSON; neither roof is named where a phase uses little of both."""
+    args = ("request", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "8k", "--batch", "16")
+    prefill, step, rate = run(*args).out.splitlines()[1].split("; ")
+    point = ask(*args)
+    phases = point["phases"]
+    assert prefill.endswith(f"waits for arithmetic (MFU {100 * phases['prefill']['mfu']:.1f} %)")
+    assert step.endswith(f"a token, waits for memory (MBU {100 * phases['decode']['mbu']:.1f} %)")
+    assert rate == f"{point['output_tokens_per_s']:,.0f} output tokens/s end to end"
+    small = run("request", "--model", "gpt2", "--gpu", "h100", "--prompt", "16").out.splitlines()[1]
+    assert small.count("waits for neither roof (MFU ") == 2
+    one = run("request", "--model", "llama-3-8b", "--phase", "decode", "--seq", "8k").out.splitlines()[1]
+    assert "first token" not in one
