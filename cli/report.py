@@ -11,7 +11,8 @@ from .. import InputError
 from . import options as o
 from .inputs import document
 from .output.report import Report, Sink, Table, emit, write_file
-from .report_figures import FIGURES, Figures, best, figures_of
+from .pace import best
+from .report_figures import FIGURES, Figures, figures_of
 from .report_study import Asked, Study, study
 from .sizes import duration, tokens
 from .text import count, plural, size

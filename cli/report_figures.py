@@ -1,13 +1,12 @@
-"""The figures of a request in words: for its screen, and for the report's headline and every cell."""
+"""The figures of a request in words: once for the headline and for every cell of the lattice."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .text import percent, seconds, size
+from .pace import best, rate, waits
+from .text import seconds, size
 
-NEAR_A_ROOF = 0.25
-"""Use of a roof below which a phase is not said to wait for it: kernels start, the host works."""
 FIGURES = {
     "memory": "Memory",
     "ttft": "Time to first token",
@@ -48,24 +47,3 @@ def figures_of(point: dict[str, Any], terms: dict[str, int], budget_bytes: int) 
     share = max(budget_bytes, total, 1)
     parts = (weights, cache, total - weights - cache)
     return Figures(said, fits, tuple(round(1000 * part / share) for part in parts))
-
-
-def best(times: dict[str, float | None]) -> float | None:
-    """Expected seconds, or the floor where nothing is expected."""
-    return times["floor"] if times["expected"] is None else times["expected"]
-
-
-def rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def waits(phase: dict[str, Any] | None) -> str:
-    """What a phase waits for: the larger of its uses of the arithmetic units and of memory, if it is much of
-    either."""
-    if phase is None:
-        return "-"
-    if max(phase["mfu"], phase["mbu"]) < NEAR_A_ROOF:
-        return f"neither roof (MFU {percent(phase['mfu'])}, MBU {percent(phase['mbu'])})"
-    if phase["mfu"] > phase["mbu"]:
-        return f"arithmetic (MFU {percent(phase['mfu'])})"
-    return f"memory (MBU {percent(phase['mbu'])})"

@@ -46,9 +46,9 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
+from .pace import pace
 from .pictures.file import check_plot
 from .placed import placed, placed_table, three
-from .report_figures import best, rate, waits
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
@@ -480,7 +480,7 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     name = setting.model.title or setting.model.name
     beyond = ", but it does not fit" if point["fits"] is False else ""
     lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}{beyond}"]
-    lines.append(_pace(point))
+    lines.append(pace(point))
     table = Table(("", "bound", "floor", "expected", "MFU", "MBU"), "<>>>>>")
     if answer.ttft:
         table.rows.append(
@@ -541,18 +541,6 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
             "as if it did"
         )
     return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
-
-
-def _pace(point: dict[str, Any]) -> str:
-    """The speed and, of each phase, the roof it is held by."""
-    phases, parts = point["phases"], []
-    if "prefill" in phases:
-        parts.append(
-            f"first token after {seconds(best(point['ttft_s']))}, waits for {waits(phases['prefill'])}"
-        )
-    if "decode" in phases:
-        parts.append(f"{seconds(best(point['tpot_s']))} a token, waits for {waits(phases['decode'])}")
-    return "; ".join([*parts, f"{rate(point['output_tokens_per_s'])} output tokens/s end to end"])
 
 
 def _offload_note(left: Offload) -> str:

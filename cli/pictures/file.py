@@ -28,12 +28,12 @@ def check_plot(path: str | None) -> None:
             f"--plot {path[:80]}: the suffix says the kind of picture; use {' or '.join(SUFFIXES)}"
         )
     if suffix == ".png":
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
+        from importlib.util import find_spec
+
+        if find_spec("matplotlib") is None:
             raise InputError(
                 "PNG needs matplotlib: pip install 'infercost[plot]', or write an .svg, which needs nothing"
-            ) from None
+            )
 
 
 def draw(path: str, charts: list[Chart]) -> None:
