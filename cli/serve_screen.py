@@ -7,6 +7,7 @@ from typing import Any
 from ..costmodel.serving import step_verdict
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
+from .pace import rate
 from .pictures.serving import throughput_chart
 from .pictures.terminal import coloured, picture
 from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
@@ -47,17 +48,13 @@ def _answer(studies: list[Study], asked: Asked) -> str:
     usd = first.usd(at)
     cost = f", {usd:,.3g} dollars a million" if usd is not None else ""
     many = f"{at.batch:,} at once" if at.policy != "disaggregated" else f"{at.batch:,} decoding at once"
-    return f"{what}: {_rate(at.output_tokens_per_s)} tokens/s{cost}, {many}{kept} ({at.policy})"
+    return f"{what}: {rate(at.output_tokens_per_s)} tokens/s{cost}, {many}{kept} ({at.policy})"
 
 
 def _lengths(each: Study) -> str:
     lengths = each.work.lengths
     kind = "" if lengths.kind == "fixed" else f" in the mean ({lengths.kind})"
     return f"{round(lengths.prompt):,} tokens in, {round(lengths.gen):,} out{kind}"
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _points(studies: list[Study], asked: Asked) -> Table:
@@ -89,7 +86,7 @@ def _points(studies: list[Study], asked: Asked) -> Table:
                     seconds(at.ttft_s),
                     seconds(at.tpot_s),
                     seconds(at.gap_s) if several else "-",
-                    _rate(at.output_tokens_per_s),
+                    rate(at.output_tokens_per_s),
                     "-" if usd is None else f"{usd:,.3g}",
                     percent(at.used),
                     step_verdict(each.setting, at.step),
@@ -184,7 +181,7 @@ def _run_table(each: Study, asked: Asked) -> Table:
                 "-",
                 seconds(at.tpot_s),
                 "-",
-                _rate(at.output_tokens_per_s),
+                rate(at.output_tokens_per_s),
                 closed,
                 "-",
             )
@@ -200,7 +197,7 @@ def _run_table(each: Study, asked: Asked) -> Table:
                 seconds(got["ttft_s"]["p99"]),
                 seconds(tpot["mean"]),
                 seconds(tpot["p99"]),
-                _rate(got["output_tokens_per_s"]),
+                rate(got["output_tokens_per_s"]),
                 f"{100 * share['value']:.1f}{half} %",
                 "-" if got["within_limits"] is None else percent(got["within_limits"]),
             )
