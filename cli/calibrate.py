@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import InputError
-from ..costmodel.kernel_time import TIMES
+from ..costmodel.times.families import TIMES
 from ..hardware.calibration import FAMILIES
 from ..hardware.calibration_sheet import calibration_text
 from ..hardware.catalogue import load_gpu

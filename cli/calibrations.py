@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from .. import InputError
-from ..costmodel.expected import Clock
-from ..costmodel.kernel_time import check_parameters
-from ..costmodel.transfer import Calibrated
+from ..costmodel.times.expected import Clock
+from ..costmodel.times.families import check_parameters
+from ..costmodel.times.transfer import Calibrated
 from ..hardware.calibration_sheet import all_shipped, load_calibration, saved, shipped
 from ..hardware.catalogue import is_known, load_builtin, load_gpu
 from ..hardware.spec import Gpu

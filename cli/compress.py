@@ -8,7 +8,8 @@ import typer
 
 from .. import InputError
 from ..costmodel.compression import Kept
-from ..costmodel.request import Request, Setting
+from ..costmodel.request import Request
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu

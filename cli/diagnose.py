@@ -12,8 +12,8 @@ from ..costmodel.deployment import Deployment
 from ..costmodel.diagnosis import OBJECTIVES, Diagnosis, Effect, diagnose, ranked
 from ..costmodel.levers import RESOURCES
 from ..costmodel.memory import SHARE
-from ..costmodel.request import Setting
 from ..costmodel.serving import CHUNK, POLICIES, Workload
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu

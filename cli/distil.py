@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.distillation import soft_label_bytes, teaching_flops, training_flops
-from ..costmodel.request import Request, Setting, dollars, summed
+from ..costmodel.request import Request, dollars
+from ..costmodel.setting import Setting, summed
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.spec import Gpu

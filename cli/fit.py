@@ -20,7 +20,7 @@ from ..costmodel.memory import (
     what_would_fit,
 )
 from ..costmodel.parallel import shard
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
 from ..hardware.catalogue import gpu_names, load_gpu

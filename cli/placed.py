@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from .output.report import Table
 from .text import seconds
 

@@ -9,8 +9,9 @@ from ..costmodel.compression import Kept, pruned
 from ..costmodel.distillation import repaid_after, training_flops
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, request_memory
-from ..costmodel.request import Cost, Request, Setting, dollars, summed
+from ..costmodel.request import Request, dollars
 from ..costmodel.roofline import default_dtype, ridge
+from ..costmodel.setting import Cost, Setting, summed
 from ..costmodel.step import Run
 from ..costmodel.weights import WeightBill, weight_bill
 from ..models.formats import find_format

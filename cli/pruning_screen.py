@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from . import training as t
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table

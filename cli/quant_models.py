@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from .. import InputError
 from ..costmodel.memory import Load, Memory
 from ..costmodel.quality import published
-from ..costmodel.request import Cost, Rewrite, Setting, step_cost
 from ..costmodel.schemes import METHODS, Use, find_method, use
+from ..costmodel.setting import Cost, Rewrite, Setting, step_cost
 from ..costmodel.step import Run, decode, prefill
 from ..costmodel.weights import ABSENT, weight_bill
 from ..hardware.catalogue import load_gpu

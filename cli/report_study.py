@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .. import InfercostError, InputError
 from ..costmodel.memory import FORMATS, Given, Load, Reserve
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu

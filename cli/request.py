@@ -13,16 +13,8 @@ from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
 from ..costmodel.memory import Memory, peak_memory, request_memory
 from ..costmodel.offload import Offload
-from ..costmodel.request import (
-    Cost,
-    Dollars,
-    Request,
-    Setting,
-    dollars,
-    energy_j,
-    step_cost,
-    summed,
-)
+from ..costmodel.request import Dollars, Request, dollars, energy_j
+from ..costmodel.setting import Cost, Setting, step_cost, summed
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, Step
 from ..hardware.catalogue import load_gpu

@@ -8,8 +8,8 @@ import typer
 
 from .. import InputError
 from ..costmodel.batching import Lengths
-from ..costmodel.request import Setting
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu

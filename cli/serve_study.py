@@ -13,7 +13,6 @@ from ..costmodel.chunking import ChunkBill, chunk_bill, chunk_within, free_chunk
 from ..costmodel.engines import How
 from ..costmodel.kv import Allocation, allocate
 from ..costmodel.memory import CHUNK_TOKENS, Load, Reserve, largest_batch, shared_bytes
-from ..costmodel.request import Setting, step_cost
 from ..costmodel.serving import (
     Asymptote,
     Handover,
@@ -26,6 +25,7 @@ from ..costmodel.serving import (
     steady,
     usd_per_million,
 )
+from ..costmodel.setting import Setting, step_cost
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job, Outcome

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import InputError
 from ..costmodel.cascade import MAX_TIERS, Cascade
-from ..costmodel.request import Cost, Request, Setting, dollars, step_cost, summed
+from ..costmodel.request import Request, dollars
+from ..costmodel.setting import Cost, Setting, step_cost, summed
 from ..hardware.catalogue import load_gpu
 from .inputs import document, encoder_positions, inferred_notes, limit_notes, model_source
 from .output.report import Report, Table

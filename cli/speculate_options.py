@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.spec import Gpu

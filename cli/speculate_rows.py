@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from .. import InputError
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.speculative import OUTSIDE_LAYERS
 from ..costmodel.speculative_methods import (
     CONTEXT,

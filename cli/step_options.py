@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..costmodel.expected import Clock, Expected
 from ..costmodel.forward import ops as build_ops
 from ..costmodel.kv import cache_bill
 from ..costmodel.op import Bytes, Op
@@ -23,6 +22,7 @@ from ..costmodel.roofline import (
     work_math,
 )
 from ..costmodel.step import Plan, Run, Step, decode, prefill
+from ..costmodel.times.expected import Clock, Expected
 from ..costmodel.weights import weight_bill
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe

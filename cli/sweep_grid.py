@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError, __version__
 from ..costmodel.limits import MAX_TOKENS
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
 from ..hardware.spec import Gpu

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.kv import cache_bill
-from ..costmodel.request import Cost, Request, Setting, dollars
+from ..costmodel.request import Request, dollars
 from ..costmodel.roofline import default_dtype, ridge, verdict
 from ..costmodel.serving import balance
+from ..costmodel.setting import Cost, Setting
 from ..costmodel.sweeping import Lengths, Rectangle, rectangle
 from ..costmodel.weights import weight_bill
 from .inputs import encoder_positions, reads_through_encoder

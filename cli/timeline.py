@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..costmodel.request import Cost, Request
+from ..costmodel.request import Request
+from ..costmodel.setting import Cost
 from .text import count, plural, seconds, size
 
 MOST_BLOCKS = 32

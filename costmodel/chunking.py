@@ -15,9 +15,9 @@ from ..models.spec import Model
 from .arith import ceil_div
 from .kv import cache_groups
 from .op import Attend
-from .request import Setting, step_cost
 from .roofline import compute_s, touched_bytes
 from .serving import Workload, most_within
+from .setting import Setting, step_cost
 from .step import Segment, Step
 from .weights import weight_bill
 

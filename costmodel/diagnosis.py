@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..hardware.spec import Gpu
-from .collective_time import launch_floor_s
 from .deployment import Deployment, Figures, evaluate
 from .levers import RESOURCES, Lever
 from .op import Attend, Collective, Gather, Op, Pointwise, Scan
-from .request import Setting, step_cost
 from .roofline import default_dtype, peak_flops, vector_peak, work_math, work_peak
 from .serving import intensity, step_verdict
+from .setting import Setting, step_cost
 from .step import Step
+from .times.collectives import launch_floor_s
 
 OBJECTIVES = {
     "ttft": "ttft_s",

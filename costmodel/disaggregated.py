@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .kv import cache_bill
-from .request import Cost, Dollars, Request, Setting, dollars, energy_j
+from .request import Dollars, Request, dollars, energy_j
+from .setting import Cost, Setting
 
 
 class Prefiller(NamedTuple):

@@ -13,7 +13,7 @@ from .. import InputError
 from ..models.attention import Attention, LatentAttention
 from ..models.ffn import FeedForward, Projections
 from ..models.spec import Layer, Model
-from .request import Cost, Setting, step_cost
+from .setting import Cost, Setting, step_cost
 from .step import decode
 from .weights import weight_bill
 

@@ -11,14 +11,10 @@ ledger, fa.io, fa.mem, fa.tenth and fa.2to4.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..hardware.spec import Gpu
 from .arith import ceil_div, most
-from .op import Attend
+from .op import Attend, Number
 from .roofline import work_peak
-
-Number = Any
 
 FP16_PASSES = 4
 """Scores are written, read by softmax, written as probabilities, read by the product with V."""

@@ -22,7 +22,8 @@ from .arith import kit, least, most
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
-from .request import Request, Setting
+from .request import Request
+from .setting import Setting
 from .sharding import Parallel, shard_model
 from .step import Segment, Step, decode
 from .weights import weight_bill

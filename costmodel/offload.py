@@ -7,16 +7,15 @@ The link works beside the kernels, so a step takes the longer of the two (FlexGe
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import InputError
 from ..models.spec import Model
 from .forward import ops
+from .op import Number
 from .roofline import totals
 from .step import Plan
 from .weights import weight_bill
-
-Number = Any
 
 LINK_SHARE = 0.85
 """Of the link's rate, what pinned copies reach; assumed."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from .. import InputError
 from ..models.formats import Format, Scale
 from .arith import ceil_div, kit
+from .op import Number
 
-Number = Any
 Tile = Any
 """Values that share a scale: a sequence of numbers, or many such tiles at once as an array [tiles, size]."""
 

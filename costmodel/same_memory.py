@@ -7,15 +7,14 @@ Source: the seed ledger, rule.60v30 and rule.2bit; quality: Dettmers and Zettlem
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import InputError
 from ..hardware.spec import Gpu
 from ..models.formats import find_format
 from .arith import most
+from .op import Number
 from .roofline import default_dtype, peak_flops
-
-Number = Any
 
 STORED = {
     2: "int2-g128-asym",

@@ -14,13 +14,14 @@ from typing import NamedTuple
 from .. import InputError
 from .arith import ceil_div
 from .batching import Lengths
-from .device import device
-from .expected import pooled
 from .kv import cache_bill
-from .request import Cost, Number, Setting, step_cost
+from .op import Number
 from .roofline import Ridge, default_dtype, ridge, verdict
+from .setting import Cost, Setting, step_cost
 from .step import Segment, Step, decode
-from .transfer import Confidence
+from .times.device import device
+from .times.expected import pooled
+from .times.transfer import Confidence
 
 POLICIES = ("static", "continuous", "chunked", "disaggregated")
 CHUNK = 512

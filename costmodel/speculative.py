@@ -18,8 +18,8 @@ from ..models.spec import Layer, Model
 from .arith import ceil_div
 from .kv import cache_bill
 from .memory import peak_memory
-from .request import Cost, Setting, step_cost
 from .roofline import ridge, work_math
+from .setting import Cost, Setting, step_cost
 from .sharding import Parallel
 from .step import Segment, Step
 from .weights import weight_bill

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import InputError
-from .request import Setting
+from .setting import Setting
 from .speculative import (
     LOOKUP,
     Draft,

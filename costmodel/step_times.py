@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from math import log2
 
-from .request import Setting, step_cost
 from .serving import Workload
+from .setting import Setting, step_cost
 from .step import Segment, Step
 
 EXACT_BATCHES = 64

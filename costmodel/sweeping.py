@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .arith import SplitError
-from .expected import pooled
 from .memory import Memory, request_memory
-from .request import Cost, Request, Setting, step_cost
+from .request import Request
+from .setting import Cost, Setting, step_cost
+from .times.expected import pooled
 
 Array = Any
 

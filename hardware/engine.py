@@ -1,7 +1,7 @@
 """Inference engines: how the time of their steps differs from that of their kernels, and what they reserve.
 
 A profile (`hardware/engines/*.yaml`) holds few constants that carry over between GPUs; the formulas that
-read them stand in `costmodel/engine_time.py` and `costmodel/engines.py`.
+read them stand in `costmodel/times/engine.py` and `costmodel/engines.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Machine(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineTimes:
-    """Constants of an engine's step times; `costmodel.engine_time` says what each does.
+    """Constants of an engine's step times; `costmodel.times.engine` says what each does.
 
     `error`: median |predicted / measured - 1| of decode steps of models kept out of the fit, `prefill_error`
     of prefills, `gpu_error` of GPUs kept out; `assumed`: no request was measured, the constants are guessed.

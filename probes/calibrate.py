@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..costmodel.device import device, generation
-from ..costmodel.kernel_time import TIMES
-from ..costmodel.transfer import Calibrated, choose, gpu_distance, key_distance, special
+from ..costmodel.times.device import device, generation
+from ..costmodel.times.families import TIMES
+from ..costmodel.times.transfer import Calibrated, choose, gpu_distance, key_distance, special
 from ..hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .fit import FOLDS, Fitted, fit, fold_of, spread
@@ -143,7 +143,7 @@ def whole_fit(batch: Batch) -> dict[str, float]:
 
 
 NEARNESS = 0.6
-"""Distance (see `costmodel.transfer`) at which a neighbour's weight has fallen to a third."""
+"""Distance (see `costmodel.times.transfer`) at which a neighbour's weight has fallen to a third."""
 
 
 def _begins(batches: list[Batch], fits: Iterable[dict[str, float]]) -> list[dict[str, float]]:

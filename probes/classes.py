@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..costmodel.expected import Clock, Expected, gemm_type
-from ..costmodel.kernel_time import TIMES
 from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
-from ..costmodel.pointwise_time import RowKernel
+from ..costmodel.times.expected import Clock, Expected, gemm_type
+from ..costmodel.times.families import TIMES
+from ..costmodel.times.pointwise import RowKernel
 from ..hardware.calibration import Key
 from .suite import Probe
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import InfercostError, InputError
-from ..costmodel.engine_time import StepParts, engine_s, step_parts
-from ..costmodel.expected import Clock
 from ..costmodel.kv import cache_bill
-from ..costmodel.request import Setting
 from ..costmodel.roofline import bound_s
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, Segment, Step, decode
+from ..costmodel.times.engine import StepParts, engine_s, step_parts
+from ..costmodel.times.expected import Clock
 from ..costmodel.weights import weight_bill
 from ..hardware.catalogue import is_known, load_gpu
 from ..hardware.engine import EngineTimes, engine_names, load_engine

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import InputError
-from ..costmodel.time_family import Family
+from ..costmodel.times.family import Family
 from ..hardware.calibration import Spread
 
 Predict = Callable[[dict[str, Any]], Any]

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from .. import InputError
-from ..costmodel.device import device
+from ..costmodel.times.device import device
 from ..hardware.calibration import Key
 from ..hardware.catalogue import is_known, load_gpu
 from ..hardware.spec import Gpu

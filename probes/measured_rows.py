@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..costmodel.attention import visited_pairs
-from ..costmodel.collective_time import PCIE_BYTES_PER_S
-from ..costmodel.device import Device
-from ..costmodel.experts_time import TILES, ExpertLayer
 from ..costmodel.op import Attend, Collective, Gemm
-from ..costmodel.pointwise_time import RowKernel
-from ..costmodel.prefill_time import (
+from ..costmodel.times.collectives import PCIE_BYTES_PER_S
+from ..costmodel.times.device import Device
+from ..costmodel.times.experts import TILES, ExpertLayer
+from ..costmodel.times.pointwise import RowKernel
+from ..costmodel.times.prefill import (
     LATENT_VALUES,
     LATENT_WIDTH,
     QUANTISER_TOKEN_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import InputError
-from ..costmodel.transfer import Confidence
+from ..costmodel.times.transfer import Confidence
 from ..hardware.spec import Gpu
 from .calibrate import Cross, calibrations, cross_fit_all, leave_gpu_out
 from .validate import Validation, gathered, predict

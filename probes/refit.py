@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import InputError
-from ..costmodel.kernel_time import TIMES
-from ..costmodel.time_family import Family, Parameter
-from ..costmodel.transfer import Calibrated, choose
+from ..costmodel.times.families import TIMES
+from ..costmodel.times.family import Family, Parameter
+from ..costmodel.times.transfer import Calibrated, choose
 from ..hardware.calibration import Calibration, Group, Spread
 from ..hardware.spec import Gpu
 from .calibrate import MANY_ROWS, Weight, cross_fit, default_keys

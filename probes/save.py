@@ -13,12 +13,12 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from ..costmodel.expected import Clock
-from ..costmodel.kernel_time import TIMES
 from ..costmodel.op import Gather, Pointwise
-from ..costmodel.prefill_time import prefill_s
 from ..costmodel.roofline import math_dtype, peak_flops, work_math
-from ..costmodel.transfer import LIKE_ERROR, Choice
+from ..costmodel.times.expected import Clock
+from ..costmodel.times.families import TIMES
+from ..costmodel.times.prefill import prefill_s
+from ..costmodel.times.transfer import LIKE_ERROR, Choice
 from ..hardware.calibration import Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .classes import STANDS_FOR, group_of, row_kernel

@@ -13,9 +13,9 @@ from math import ceil, inf
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..costmodel.expected import Clock, Expected
 from ..costmodel.op import Attend, Bytes, Gather, Gemm, Pointwise, Work
 from ..costmodel.roofline import floor_s, math_dtype, peak_flops, step_floor_s, totals, work_math
+from ..costmodel.times.expected import Clock, Expected
 from ..hardware.spec import Gpu
 from ..models.spec import Model
 from .ceilings import Ceilings

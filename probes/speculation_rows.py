@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import InputError
-from ..costmodel.request import Setting
+from ..costmodel.setting import Setting
 from ..costmodel.speculative import MAX_DRAFT, Passes
 from ..costmodel.speculative_methods import METHODS, Case, find_method, speculation_of
 from ..sheets import read_file

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..costmodel.device import device
-from ..costmodel.kernel_time import TIMES
-from ..costmodel.transfer import Calibrated, Choice, Confidence, choose
+from ..costmodel.times.device import device
+from ..costmodel.times.families import TIMES
+from ..costmodel.times.transfer import Calibrated, Choice, Confidence, choose
 from ..hardware.spec import Gpu
 from .errors import Errors
 from .measured import Batch, batches

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import InfercostError
-from ..costmodel.expected import Clock
+from ..costmodel.times.expected import Clock
 from ..hardware.engine import EngineTimes, engine_names, load_engine
 from ..hardware.spec import Gpu
 from .end_to_end import Evaluator, Parts, impossible, rows

@@ -53,7 +53,7 @@ def test_nothing_imports_against_the_arrow(path: Path) -> None:
         assert theirs == mine or ORDER[theirs] < ORDER[mine], f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "costmodel").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "costmodel").rglob("*.py")), ids=lambda p: p.name)
 def test_the_cost_model_is_pure(path: Path) -> None:
     """No I/O, no third party, no sheet parsing: only the standard library's pure modules and ours."""
     for name in imports(path):

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ...costmodel.kv import CacheBill, cache_bill
 from ...costmodel.limits import positive_counts
-from ...costmodel.request import Cost, Request, Setting, step_cost
+from ...costmodel.request import Request
 from ...costmodel.rope_scaling import scaling
+from ...costmodel.setting import Cost, Setting, step_cost
 from ...costmodel.step import Run, Step, decode, prefill
 from ...costmodel.weights import WeightBill, weight_bill
 from ...hardware.catalogue import load_gpu

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ... import InputError
 from ...costmodel.kv import allocate, cache_groups
-from ...costmodel.request import step_cost
+from ...costmodel.setting import step_cost
 from ...hardware.catalogue import load_gpu
 from ...hardware.spec import Gpu
 from ...models.recipes import default_recipe

@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from ...costmodel.op import Number
-from ...costmodel.request import Cost
+from ...costmodel.setting import Cost
 from ..text import count, number, params, seconds, si, size_both
 from .asked import Case
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...costmodel.quantization import Scheme, fit
-from ...costmodel.request import Cost, step_cost
 from ...costmodel.schemes import (
     OUTLIER_SHARE,
     RANK,
@@ -14,6 +13,7 @@ from ...costmodel.schemes import (
     mixed_bits,
     use,
 )
+from ...costmodel.setting import Cost, step_cost
 from ...costmodel.textbook import MEASURED_GIB
 from ...costmodel.weights import nominal_bytes
 from ...models.formats import find_format

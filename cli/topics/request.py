@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ... import InputError
-from ...costmodel.request import Cost, energy_j
 from ...costmodel.request import dollars as dollars_of
+from ...costmodel.request import energy_j
+from ...costmodel.setting import Cost
 from ..text import count, percent, seconds
 from .asked import Asked, Case
 from .explained import Explained, Letter, Line, three_times

@@ -7,7 +7,6 @@ import shlex
 from ... import InputError
 from ...costmodel.forward import ops
 from ...costmodel.op import Attend, Gemm, GroupedGemm
-from ...costmodel.request import Cost
 from ...costmodel.roofline import (
     compulsory,
     default_dtype,
@@ -22,6 +21,7 @@ from ...costmodel.roofline import (
 from ...costmodel.roofline import (
     ridge as ridge_of,
 )
+from ...costmodel.setting import Cost
 from ...costmodel.step import Step
 from ...costmodel.textbook import prefill_table, shape_of
 from ..text import number, percent, seconds, si

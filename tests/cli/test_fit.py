@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infercost.costmodel.memory import Load, largest_batch, longest
-from infercost.costmodel.request import Setting
+from infercost.costmodel.setting import Setting
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Run
 from infercost.hardware.catalogue import load_gpu

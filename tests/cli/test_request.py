@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infercost.cli.calibrations import clock_of
-from infercost.costmodel.request import Request, Setting, step_cost, summed
+from infercost.costmodel.request import Request
+from infercost.costmodel.setting import Setting, step_cost, summed
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Run
 from infercost.hardware.catalogue import load_gpu

@@ -144,7 +144,8 @@ def test_strides_hold_every_step_once(prompts: list[int], gen: int) -> None:
 def test_strides_are_near_every_step(gpu: str) -> None:
     """Long generations at odd places, held to the sum over each step."""
     from infercost.cli.calibrations import clock_of
-    from infercost.costmodel.request import Request, Setting, step_cost
+    from infercost.costmodel.request import Request
+    from infercost.costmodel.setting import Setting, step_cost
     from infercost.costmodel.step import Run
     from infercost.costmodel.sweeping import Lengths, decode_sums
     from infercost.hardware.catalogue import load_gpu

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from infercost.costmodel.device import device
-from infercost.costmodel.gemm_time import GEMM, gemm_s
 from infercost.costmodel.op import Gemm
-from infercost.costmodel.transfer import Calibrated, choose
+from infercost.costmodel.times.device import device
+from infercost.costmodel.times.gemm import GEMM, gemm_s
+from infercost.costmodel.times.transfer import Calibrated, choose
 from infercost.hardware.calibration import Key
 from infercost.hardware.calibration_sheet import all_shipped
 from infercost.hardware.catalogue import load_gpu

@@ -10,8 +10,8 @@ from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.batching import Lengths
 from infercost.costmodel.chunking import chunk_bill, chunk_within, free_chunk, reread_bytes, ridge_tokens
-from infercost.costmodel.request import Setting, step_cost
 from infercost.costmodel.serving import Workload
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.step import Run
 from infercost.hardware.catalogue import load_gpu
 from infercost.models.catalogue import load_model

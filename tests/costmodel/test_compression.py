@@ -17,8 +17,9 @@ from infercost.costmodel.distillation import (
 )
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.op import Gemm, Op
-from infercost.costmodel.request import Request, Setting, step_cost
+from infercost.costmodel.request import Request
 from infercost.costmodel.roofline import floor_s, op_verdict
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.step import Run
 from infercost.hardware.catalogue import load_gpu
 from infercost.models.attention import Attention

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from infercost import InputError
 from infercost.cli.calibrations import shipped_clock
-from infercost.costmodel.engine_time import engine_s, launches, step_parts
 from infercost.costmodel.offload import Offload
 from infercost.costmodel.parallel import rank_step
-from infercost.costmodel.request import Setting, step_cost
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Run, decode, prefill
+from infercost.costmodel.times.engine import engine_s, launches, step_parts
 from infercost.hardware.catalogue import load_gpu
 from infercost.hardware.engine import EngineTimes, Machine, engine_from_text, engine_names, load_engine
 from infercost.models.catalogue import load_model

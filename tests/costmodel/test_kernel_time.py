@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from infercost import InputError
 from infercost.cli.calibrations import clock_of
-from infercost.costmodel.collective_time import pcie_s, ring_s
-from infercost.costmodel.device import device
-from infercost.costmodel.expected import Clock, pooled
-from infercost.costmodel.experts_time import ExpertLayer, layer_s, tiles_of
 from infercost.costmodel.forward import ops
-from infercost.costmodel.gemm_time import GEMM, gemm_s
-from infercost.costmodel.kernel_time import TIMES
 from infercost.costmodel.op import Attend, Collective, Gather, Gemm, GroupedGemm, Pointwise, Scan, Work
 from infercost.costmodel.roofline import floor_s, step_floor_s
 from infercost.costmodel.step import Plan, Run, decode, prefill
-from infercost.costmodel.time_family import MOST_FITTED
-from infercost.costmodel.transfer import Calibrated, Confidence, choose
+from infercost.costmodel.times.collectives import pcie_s, ring_s
+from infercost.costmodel.times.device import device
+from infercost.costmodel.times.expected import Clock, pooled
+from infercost.costmodel.times.experts import ExpertLayer, layer_s, tiles_of
+from infercost.costmodel.times.families import TIMES
+from infercost.costmodel.times.family import MOST_FITTED
+from infercost.costmodel.times.gemm import GEMM, gemm_s
+from infercost.costmodel.times.transfer import Calibrated, Confidence, choose
 from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.calibration_sheet import all_shipped
 from infercost.hardware.catalogue import gpu_names, load_gpu

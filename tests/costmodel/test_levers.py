@@ -22,8 +22,9 @@ from infercost.costmodel.early_exit import at_every, early_exit
 from infercost.costmodel.levers import LEVERS, RESOURCES, Guess, Part
 from infercost.costmodel.memory import peak_memory
 from infercost.costmodel.offload import Offload
-from infercost.costmodel.request import Request, Setting, step_cost
+from infercost.costmodel.request import Request
 from infercost.costmodel.serving import Workload, steady, usd_per_million
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.speculative import Speculation, layer_draft, medusa_draft
 from infercost.costmodel.step import Run

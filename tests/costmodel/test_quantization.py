@@ -14,9 +14,9 @@ from infercost.costmodel.op import Gemm, Op, Pointwise
 from infercost.costmodel.outliers import products, smoothing
 from infercost.costmodel.quality import published
 from infercost.costmodel.quantization import Scheme, outcome, quantise, storage
-from infercost.costmodel.request import Setting, step_cost
 from infercost.costmodel.same_memory import rival
 from infercost.costmodel.schemes import METHODS, decomposed, find_method, mixed_bits, use
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.step import Run, decode, prefill
 from infercost.hardware.catalogue import load_gpu
 from infercost.models.catalogue import load_model, model_names

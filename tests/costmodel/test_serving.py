@@ -12,7 +12,6 @@ from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.batching import Lengths
 from infercost.costmodel.memory import Load, shared_bytes
-from infercost.costmodel.request import Setting, step_cost
 from infercost.costmodel.serving import (
     POLICIES,
     Workload,
@@ -24,6 +23,7 @@ from infercost.costmodel.serving import (
     steady,
     usd_per_million,
 )
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Run
 from infercost.hardware.catalogue import load_gpu

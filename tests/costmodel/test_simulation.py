@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.batching import Lengths
-from infercost.costmodel.request import Setting, step_cost
 from infercost.costmodel.serving import Workload, chunked, continuous, static
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.simulation import Job, Outcome, simulate
 from infercost.costmodel.step import Run, Segment, Step
 from infercost.costmodel.step_times import StepTimes, batch_bracket, bracket

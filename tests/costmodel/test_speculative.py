@@ -14,7 +14,7 @@ from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.cascade import Cascade
 from infercost.costmodel.early_exit import Exits, at_every, early_exit, weight_reads
-from infercost.costmodel.request import Setting, step_cost
+from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.speculative import (
     LOOKUP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infercost.costmodel.kernel_time import TIMES
+from infercost.costmodel.times.families import TIMES
 from infercost.hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
 from infercost.hardware.calibration_sheet import (
     all_shipped,

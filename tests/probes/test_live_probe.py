@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from infercost.cli.calibrations import clock_of
-from infercost.costmodel.expected import Clock
 from infercost.costmodel.op import Gather, Gemm, Pointwise
-from infercost.costmodel.transfer import Calibrated
+from infercost.costmodel.times.expected import Clock
+from infercost.costmodel.times.transfer import Calibrated
 from infercost.hardware.calibration_sheet import calibration_from_text, calibration_text
 from infercost.models.catalogue import load_model, model_names
 from infercost.probes.kernels import CannotRunError, build, check

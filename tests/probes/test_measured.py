@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infercost import InputError
-from infercost.costmodel.device import device
-from infercost.costmodel.gemm_time import GEMM, gemm_s
 from infercost.costmodel.op import Gemm
 from infercost.costmodel.roofline import floor_s
-from infercost.costmodel.transfer import Calibrated
+from infercost.costmodel.times.device import device
+from infercost.costmodel.times.gemm import GEMM, gemm_s
+from infercost.costmodel.times.transfer import Calibrated
 from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.catalogue import load_gpu
 from infercost.probes.calibrate import Weight, cross_fit, cross_fit_all, default_keys, folds_of

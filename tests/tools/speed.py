@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from infercost.cli.calibrations import own_first
-from infercost.costmodel.expected import Clock
 from infercost.costmodel.forward import ops
 from infercost.costmodel.step import Plan, Run, decode, prefill
+from infercost.costmodel.times.expected import Clock
 from infercost.hardware.catalogue import load_gpu
 from infercost.models.catalogue import load_model
 

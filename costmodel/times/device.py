@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..hardware.spec import MIB, Gpu
-from .roofline import peak_flops, vector_peak
+from ...hardware.spec import MIB, Gpu
+from ..roofline import peak_flops, vector_peak
 
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arith import Kit, kit, power_norm
+from ..arith import Kit, kit, power_norm
+from ..op import Gemm
 from .device import Device
-from .op import Gemm
-from .time_family import NS, US, Family, Parameter, Params, cold_share, forms
+from .family import NS, US, Family, Parameter, Params, cold_share, forms
 
 GEMM = Family(
     "gemm",

@@ -11,25 +11,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from ..hardware.calibration import Key
-from ..hardware.spec import Gpu
-from ..models.sparsity import pattern
-from .arith import alike, kit, least, mean, most, some
-from .collective_time import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
-from .decode_time import decode_s, mla_decode_s
+from ...hardware.calibration import Key
+from ...hardware.spec import Gpu
+from ...models.sparsity import pattern
+from ..arith import alike, kit, least, mean, most, some
+from ..op import Attend, Collective, Gather, Gemm, GroupedGemm, Number, Op, Pointwise, Scan, Work, contents
+from ..roofline import math_dtype, sparsity_gain
+from .collectives import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
+from .decode import decode_s, mla_decode_s
 from .device import Device, device
-from .experts_time import grouped_gemm_s, route_s
-from .gemm_time import gemm_s
-from .kernel_time import TIMES
-from .op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise, Scan, Work, contents
-from .pointwise_time import RowKernel, pointwise_s, projection_s
-from .prefill_time import append_s, dense_pairs, prefill_s
-from .roofline import math_dtype, sparsity_gain
-from .share_time import share_s
-from .time_family import Params
+from .experts import grouped_gemm_s, route_s
+from .families import TIMES
+from .family import Params
+from .gemm import gemm_s
+from .pointwise import RowKernel, pointwise_s, projection_s
+from .prefill import append_s, dense_pairs, prefill_s
+from .share import share_s
 from .transfer import ASSUMED_ERROR, Calibrated, Choice, Confidence, choose
 
-Number = Any
 Formula = Callable[[Any, Device, Params], Any]
 MatrixWork = TypeVar("MatrixWork", Gemm, GroupedGemm)
 

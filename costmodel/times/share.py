@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arith import most
+from ..arith import most
+from ..op import Attend
 from .device import Device
-from .op import Attend
-from .time_family import US, Family, Parameter, Params, forms
+from .family import US, Family, Parameter, Params, forms
 
 SHARE = Family(
     "share",

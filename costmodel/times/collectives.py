@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hardware.spec import Gpu
-from .arith import kit
+from ...hardware.spec import Gpu
+from ..arith import kit
+from ..op import Collective, Work
+from ..roofline import floor_s
 from .device import Device, device
-from .op import Collective, Work
-from .roofline import floor_s
-from .time_family import US, Family, Parameter, Params, forms, switched
+from .family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
     "collective",

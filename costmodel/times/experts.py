@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .arith import Kit, kit, power_norm
+from ..arith import Kit, kit, power_norm
+from ..op import Bytes, GroupedGemm
 from .device import Device
-from .gemm_time import NARROW_BYTES
-from .op import Bytes, GroupedGemm
-from .time_family import US, Family, Parameter, Params, cold_share, forms
+from .family import US, Family, Parameter, Params, cold_share, forms
+from .gemm import NARROW_BYTES
 
 RIDGE = 0.6
 MOE = Family(

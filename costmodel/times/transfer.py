@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from math import log2
 from typing import Any, NamedTuple
 
-from ..hardware.calibration import Calibration, Group, Key
-from ..hardware.spec import Gpu
+from ...hardware.calibration import Calibration, Group, Key
+from ...hardware.spec import Gpu
 from .device import Device, device, generation
-from .share_time import SHARE
-from .time_family import Family
+from .family import Family
+from .share import SHARE
 
 GENERATIONS = {"ampere": 0.0, "ada": 1.25, "hopper": 1.5, "blackwell-rtx": 2.5, "blackwell": 2.75}
 """Where generations stand on one line; parts with HBM are nearer to each other than to the rest."""

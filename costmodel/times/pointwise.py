@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .arith import kit, power_norm
+from ..arith import kit, power_norm
+from ..op import Bytes, Gemm
 from .device import Device
-from .op import Bytes, Gemm
-from .time_family import NS, US, Family, Parameter, Params, cold_share, forms
+from .family import NS, US, Family, Parameter, Params, cold_share, forms
 
 POINTWISE = Family(
     "pointwise",

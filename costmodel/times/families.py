@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .. import InputError
-from ..hardware.calibration import Calibration, Key
-from ..hardware.spec import Gpu
-from .collective_time import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
-from .decode_time import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
+from ... import InputError
+from ...hardware.calibration import Calibration, Key
+from ...hardware.spec import Gpu
+from ..roofline import floor_s
+from .collectives import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
+from .decode import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
 from .device import Device, device
-from .experts_time import MOE, layer_s
-from .gemm_time import GEMM, gemm_forms, gemm_s
-from .pointwise_time import POINTWISE, PROJECTION, pointwise_s, projection_s
-from .prefill_time import MLA_PREFILL, PREFILL, prefill_kernel_s, prefill_start
-from .roofline import floor_s
-from .share_time import SHARE, share_s
-from .time_family import Family, Params
+from .experts import MOE, layer_s
+from .family import Family, Params
+from .gemm import GEMM, gemm_forms, gemm_s
+from .pointwise import POINTWISE, PROJECTION, pointwise_s, projection_s
+from .prefill import MLA_PREFILL, PREFILL, prefill_kernel_s, prefill_start
+from .share import SHARE, share_s
 
 Forms = tuple[str, ...]
 

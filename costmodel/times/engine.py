@@ -11,18 +11,16 @@ measured requests by tests/tools/engines.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..hardware.engine import EngineTimes, Machine
-from ..hardware.spec import Gpu
-from .arith import power_norm
-from .collective_time import launch_floor_s
+from ...hardware.engine import EngineTimes, Machine
+from ...hardware.spec import Gpu
+from ..arith import power_norm
+from ..op import Attend, Gemm, GroupedGemm, Number, Op
+from ..roofline import compute_s
+from ..step import Plan
+from .collectives import launch_floor_s
 from .expected import Clock
-from .op import Attend, Gemm, GroupedGemm, Op
-from .roofline import compute_s
-from .step import Plan
-
-Number = Any
 
 OVERLAP = 4
 """Power of the soft maximum of two roofs, or of the device beside the host: near the larger, never below."""

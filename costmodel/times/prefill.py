@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..hardware.calibration import Key
-from .arith import Kit, kit, power_norm, some
+from ...hardware.calibration import Key
+from ..arith import Kit, kit, power_norm, some
+from ..op import Attend, Bytes
 from .device import Device
-from .op import Attend, Bytes
-from .time_family import US, Family, Parameter, Params, forms, switched
+from .family import US, Family, Parameter, Params, forms, switched
 
 WEAK = 0.01
 PREFILL = Family(

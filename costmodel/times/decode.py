@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..hardware.calibration import Key
-from .arith import Kit, kit, power_norm, some
+from ...hardware.calibration import Key
+from ..arith import Kit, kit, power_norm, some
+from ..op import Attend
 from .device import Device
-from .op import Attend
-from .time_family import US, Family, Parameter, Params, cold_share, forms
+from .family import US, Family, Parameter, Params, cold_share, forms
 
 _SHARED = {
     "launch_us": Parameter(5, 0.1, 80, 6, "launch, and what runs once whatever the shape"),
