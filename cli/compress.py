@@ -110,9 +110,7 @@ def compress(
         int | None, typer.Option("--top-k", help="Soft labels keep the likeliest so many.")
     ] = None,
     mfu: Annotated[float, typer.Option("--mfu", help="Share of the peak that training reaches.")] = 0.4,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     prompt: Annotated[
         str, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
     ] = "1k",

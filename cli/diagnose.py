@@ -37,6 +37,8 @@ from .inputs import (
 )
 from .lever_values import Named, Refused, every_effect, named_levers, together
 from .output.report import Sink, emit
+from .price import checked_price, usd_per_hour
+from .room import FITS
 from .sizes import token_list, tokens, words
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -57,7 +59,7 @@ CONVENTIONS = {
     "intensity": "matrix FLOPs over compulsory bytes of the phase's step",
     "objective": "--for, else memory where it does not fit, else the phase that takes most of a request",
     "order": "by the share saved of the objective's figure; what does not fit comes last",
-    "fits": f"within {SHARE:.0%} of the card",
+    "fits": FITS,
     "command": "serve, or diagnose --with: its figures are those after the lever",
     "price": "what a lever costs beside money: none, quality, training, hardware, latency, an assumption",
 }
@@ -145,9 +147,7 @@ def diagnose_command(
     fusion: o.Fusion = "engine",
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     layers: o.Layers = None,
     heads: o.Heads = None,
@@ -181,8 +181,7 @@ def diagnose_command(
     if chunk is not None and policy != "chunked":
         raise InputError("--chunk belongs to --policy chunked; as a lever it is --with chunked=512")
     choice(lengths, ("fixed", "exponential", "uniform"), "--lengths")
-    if price is not None and not 0 <= price <= 1e4:
-        raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
+    checked_price(price)
     if top < 1:
         raise InputError(f"--top is how many levers to show, at least 1, not {top}")
     terms = Terms(
@@ -222,14 +221,13 @@ def diagnose_command(
         )
         clock = clock_of(calibration, device)
         setting = Setting(one, run, device, Parallel(tp, ep, pp, cp), clock, profile).checked()
-        sheet = device.price.usd_per_hour if device.price else None
         plan = Deployment(
             setting,
             Workload(Lengths(lengths, length, out), hit, encoder_positions(one, encoder_seq, length)),
             many,
             policy,
             CHUNK if chunk is None else tokens(chunk, "--chunk"),
-            sheet if price is None else price,
+            usd_per_hour(device, price),
             None if max_len is None else tokens(max_len, "--max-len"),
         )
         own = {

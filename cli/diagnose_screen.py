@@ -10,6 +10,7 @@ from ..costmodel.levers import RESOURCES
 from .diagnose_command import command_of
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
+from .price import price_notes
 from .text import count, percent, plural, seconds, size, three
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _notes(answer: Answer) -> list[str]:
     kinds = f"expected times: {sure}" if sure else "floors"
     notes.append(f"weights {setting.recipe.name}, KV {setting.run.kv.name}, {plan.policy}; {kinds}; {host}")
     if plan.usd_per_hour is None:
-        notes.append(f"no price of {setting.gpu.name} is known: give --price for dollars")
+        notes += price_notes([setting.gpu], None)
     if found.fits is False:
         notes.append("times are as if it fitted")
     if setting.replicas > 1:

@@ -17,6 +17,7 @@ from . import training as t
 from .calibrations import clock_of
 from .inputs import document, encoder_positions, inferred_notes, kv_formats, limit_notes, model_source
 from .output.report import Report, Table
+from .price import price_notes
 from .request import MAX_STEPS, phases_of
 from .sizes import quantity, tokens
 from .text import count, number, params, plural, seconds, si
@@ -305,7 +306,7 @@ def _notes(written: Written | None, terms: t.Terms, point: dict[str, Any]) -> li
             f"{setting.gpu.title}: {seconds(written.seconds_each)} ({written.confidence})"
         )
     if point["training"] is not None:
-        notes += [t.mfu_note(terms), terms.price_note()]
+        notes += [t.mfu_note(terms), *price_notes([terms.gpu], terms.price)]
     return notes
 
 

@@ -231,6 +231,9 @@ Output = Annotated[
         "--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."
     ),
 ]
+Price = Annotated[
+    float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one number alone.")]
 Assert = Annotated[
     list[str] | None,

@@ -8,7 +8,7 @@ from .. import InputError
 from ..costmodel.compression import Kept, pruned
 from ..costmodel.distillation import repaid_after, training_flops
 from ..costmodel.kv import cache_bill
-from ..costmodel.memory import Memory, request_memory
+from ..costmodel.memory import Memory, request_memory, within_room
 from ..costmodel.request import Request, dollars
 from ..costmodel.roofline import default_dtype, ridge
 from ..costmodel.setting import Cost, Setting, summed
@@ -39,8 +39,7 @@ class Side(NamedTuple):
     @property
     def fits(self) -> bool | None:
         """Whether the fullest rank holds it; None where the sheet has no capacity."""
-        capacity = self.setting.gpu.capacity_bytes
-        return None if capacity is None else self.memory.total <= capacity
+        return within_room(self.memory.total, self.setting.gpu.capacity_bytes)
 
     @property
     def whole(self) -> Cost:

@@ -8,7 +8,9 @@ from ..costmodel.setting import Setting
 from . import training as t
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
+from .price import price_notes
 from .pruning import Answer, runs_as, what_was_done
+from .room import too_much
 from .text import count, number, params, percent, plural, seconds, si, size
 from .zeros import DENSE, storage_table
 
@@ -39,7 +41,7 @@ def screen(answer: Answer, point: dict[str, Any]) -> Report:
     notes += [*_misfit(point, setting), *_why(answer)]
     if answer.run:
         notes.append(t.mfu_note(answer.terms))
-    notes.append(answer.terms.price_note())
+    notes += price_notes([answer.terms.gpu], answer.terms.price)
     return Report({}, [f"{name}, {what_was_done(answer)}: {gained}"], tables, notes)
 
 
@@ -50,12 +52,9 @@ def _on(setting: Setting) -> str:
 def _misfit(point: dict[str, Any], setting: Setting) -> list[str]:
     """A word where a side is more than a rank holds."""
     lacking = [side for side in ("before", "after") if point[side]["fits"] is False]
-    if not lacking:
-        return []
-    assert setting.gpu.capacity_bytes is not None
     return [
-        f"{side}: does not fit, {size(point[side]['peak_memory_bytes'])} on a rank of "
-        f"{size(setting.gpu.capacity_bytes)}; times are as if it did"
+        f"{side}: does not fit, {too_much(point[side]['peak_memory_bytes'], setting.gpu)}; "
+        "times are as if it did"
         for side in lacking
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..costmodel.memory import Load, Memory
+from ..costmodel.memory import Load, Memory, within_room
 from ..costmodel.quality import published
 from ..costmodel.schemes import METHODS, Use, find_method, use
 from ..costmodel.setting import Cost, Rewrite, Setting, step_cost
@@ -29,6 +29,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Table
+from .room import TOO_MUCH
 from .sizes import token_list, words
 from .step_options import substitutions
 from .text import count, plural, seconds, size
@@ -85,8 +86,7 @@ class Compared(NamedTuple):
 
     @property
     def fits(self) -> bool | None:
-        capacity = self.setting.gpu.capacity_bytes
-        return None if capacity is None else self.total <= capacity
+        return within_room(self.total, self.setting.gpu.capacity_bytes)
 
 
 class Asked(NamedTuple):
@@ -263,7 +263,7 @@ def _screen(lines: list[Compared], points: list[dict[str, Any]]) -> Report:
         )
     table, notes = without_constant(table, ("model", "gpu", "tokens", "batch", "KV", "cache"))
     if any(line.fits is False for line in lines):
-        notes.append("!: more than the device holds; times are as if it fitted")
+        notes.append(TOO_MUCH)
     notes += limit_notes([(line.setting.model, line.seq) for line in lines])
     notes += list(dict.fromkeys(note for line in lines for note in inferred_notes(line.setting.model)))
     wanted = {(line.setting.gpu, math) for line in lines for math in line.maths}

@@ -54,9 +54,7 @@ def report(
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     engine: o.Times = None,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     json: o.Json = False,
     csv: o.Csv = False,

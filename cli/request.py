@@ -11,7 +11,7 @@ from .. import InputError
 from ..costmodel.arith import SplitError
 from ..costmodel.disaggregated import Prefiller
 from ..costmodel.kv import cache_bill
-from ..costmodel.memory import Memory, peak_memory, request_memory
+from ..costmodel.memory import Memory, peak_memory, request_memory, within_room
 from ..costmodel.offload import Offload
 from ..costmodel.request import Dollars, Request, dollars, energy_j
 from ..costmodel.setting import Cost, Setting, step_cost, summed
@@ -41,6 +41,8 @@ from .output.report import Report, Sink, Table, emit
 from .pace import pace
 from .pictures.file import check_plot
 from .placed import placed, placed_table, three
+from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
+from .room import FITS, TOO_MUCH, too_much
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
@@ -67,6 +69,7 @@ CONVENTIONS = {
     "mbu": "weights read and cache touched, over what the devices could move in that time",
     "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of a "
     "prefill in chunks of 8,192 tokens; without what an engine reserves",
+    "fits": FITS,
     "energy_j": "board power x devices x expected time, shared by the requests: at most this much for each",
     "timeline": "cache_bytes of all sequences over the whole model, copies on several ranks counted once",
     "usd": "price x devices x expected time, shared by the requests of the batch; input pays the prefill, "
@@ -94,6 +97,11 @@ class Answer(NamedTuple):
         """Prefill, transfer and decode."""
         cost = summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
         return self.prefiller.delayed(cost, self.request) if self.prefiller else cost
+
+    @property
+    def fits(self) -> bool | None:
+        """None where the sheet has no capacity."""
+        return within_room(self.memory.total, self.setting.gpu.capacity_bytes)
 
     @property
     def energy_j(self) -> float | None:
@@ -166,9 +174,7 @@ def request(
     full_attention: o.FullAttention = False,
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     plot: o.Plot = None,
     layers: o.Layers = None,
@@ -215,8 +221,7 @@ def request(
         raise InputError(
             "--phase decode is one step at --seq tokens: --cached and --no-cache are of a prompt"
         )
-    if price is not None and not 0 <= price <= 1e4:
-        raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
+    checked_price(price)
     parallel = Parallel(tp, ep, pp, cp)
     profile = None if engine is None else load_engine(engine)
     left = None
@@ -292,7 +297,7 @@ def request(
             raise InputError("--measured is one run: give one of each option")
         points[0]["measured"] = placed(answers[0].setting, ran)
     listed = len(points) > 1
-    final = _sweep(answers, points) if listed else _screen(answers[0], points[0], price)
+    final = _sweep(answers, points, price) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [_flat(point) for point in points]
     if plot is not None:
@@ -322,7 +327,7 @@ def _answer(
     first = asked.prompt + 1
     steps = steps_at(setting, asked, range(first, first + asked.decode_steps), recount=False)
     decoding = summed(steps) if steps else None
-    rate = price if price is not None else setting.gpu.price.usd_per_hour if setting.gpu.price else None
+    rate = usd_per_hour(setting.gpu, price)
     usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
     if usd and prefiller and ttft:
         usd = prefiller.dollars(setting, asked, ttft, decoding, price)
@@ -422,13 +427,13 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "devices": setting.devices,
         "peak_memory_bytes": answer.memory.total,
         "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
-        "fits": None if gpu.capacity_bytes is None else answer.memory.total <= gpu.capacity_bytes,
+        "fits": answer.fits,
         "energy_j": answer.energy_j,
         "usd": answer.usd.request if answer.usd else None,
         "usd_per_million": (
             {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
         ),
-        "price": _price(answer, price),
+        "price": price_json(price_of(gpu, price)),
         "no_cache": passes and {"token_passes": asked.token_passes(cache=False), "e2e_s": passes.times()},
         "timeline": [block._asdict() for block in answer.blocks],
     }
@@ -449,13 +454,6 @@ def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> Non
         many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
         charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
     draw(path, charts)
-
-
-def _price(answer: Answer, given: float | None) -> dict[str, Any] | None:
-    sheet = answer.setting.gpu.price
-    if given is not None:
-        return {"usd_per_gpu_hour": given, "source": "--price"}
-    return {"usd_per_gpu_hour": sheet.usd_per_hour, "source": sheet.source} if sheet else None
 
 
 def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Report:
@@ -503,9 +501,15 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
         + (
             f"expected as requests of {setting.engine.title} took, host included"
             if setting.engine and whole.expected is not None
-            else "kernels only: the host's time between them is not in it (--engine)"
+            else "kernels only, one after the other: an engine hides part of their starts and its host takes "
+            "time of its own (--engine)"
         )
     )
+    if asked.batch > 1 and answer.ttft:
+        notes.append(
+            f"the {count(asked.batch)} prompts are computed together, then all decode: `infercost serve` has "
+            "requests that come and go"
+        )
     if answer.prefiller:
         there = answer.prefiller.setting
         notes.append(f"prefill on {there.devices} x {there.gpu.title}, which are paid for their own time")
@@ -521,17 +525,9 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
             f"without a KV cache {count(asked.token_passes(cache=False))} tokens pass the model, with it "
             f"{count(asked.token_passes())}: {saved:,.0f} times fewer"
         )
-    known = _price(answer, price)
-    if known is None:
-        notes.append(f"no price of {gpu.name} is known: give --price for dollars")
-    elif answer.usd:
-        notes.append(f"price: {known['usd_per_gpu_hour']:g} dollars per GPU and hour ({known['source']})")
+    notes += price_notes([gpu], price)
     if point["fits"] is False:
-        assert gpu.capacity_bytes is not None
-        notes.append(
-            f"does not fit: {size(answer.memory.total)} on a rank of {size(gpu.capacity_bytes)}; times are "
-            "as if it did"
-        )
+        notes.append(f"does not fit: {too_much(answer.memory.total, gpu)}; times are as if it did")
     return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
 
 
@@ -561,7 +557,7 @@ def _bill(answer: Answer) -> Table:
     return table
 
 
-def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
+def _sweep(answers: list[Answer], points: list[dict[str, Any]], price: float | None) -> Report:
     columns = ("model", "gpu", "prompt", "gen", "batch", "weights", "KV", "TTFT", "TPOT", "end to end", "±")
     table = Table((*columns, "memory", "dollars"), "<<>>><<>>>>>>")
     for answer, point in zip(answers, points, strict=True):
@@ -587,10 +583,11 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
         )
     table, notes = without_constant(table, columns[:7])
     if any(point["fits"] is False for point in points):
-        notes.append("!: more than the device holds; times are as if it fitted")
+        notes.append(TOO_MUCH)
     notes += list(
         dict.fromkeys(n for a in answers for n in limit_notes([(a.setting.model, a.request.held_tokens)]))
     )
+    notes += price_notes((a.setting.gpu for a in answers), price)
     kinds = "expected times" if answers[0].whole.expected is not None else "floors"
     engine = answers[0].setting.engine
     host = f"as {engine.title} took" if engine else "of kernels, host time not in them"

@@ -33,6 +33,7 @@ from .inputs import (
 from .output.report import Report, Sink, emit
 from .pictures.file import check_plot, draw
 from .pictures.serving import serve_charts
+from .price import checked_price, price_of
 from .serve_json import as_json, flat
 from .serve_screen import report
 from .serve_study import DEFAULT_BATCHES, Asked, study
@@ -62,6 +63,9 @@ CONVENTIONS = {
     "verdict": "compute over compulsory memory time of the step that decodes",
     "fits": "weights, activations, every sequence at a mean request's end in whole blocks, within --share",
     "best": "most output tokens per device and second of what fits and keeps --ttft and --tpot",
+    "at_rate": "with --rate: whole units, each at most 80 % busy, that serve it for least; running: the "
+    "fewest sequences at once in each that keep up, whose times those are, no queue in them; idle time is "
+    "paid for too",
     "knee": "most throughput over latency (Kleinrock): of decode alone, where the cache takes as long as the "
     "weights",
     "simulation": "of static, continuous and chunked: discrete events, no preemption; step times from a "
@@ -134,9 +138,7 @@ def serve(
         typer.Option("--link", help="GB/s one way from a device that prefills (default: the sheet's link)."),
     ] = None,
     engine: o.Times = None,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     actual: Annotated[
         str | None,
         typer.Option("--actual", help="Output tokens/s that were seen, of all devices: what they cost."),
@@ -183,7 +185,7 @@ def serve(
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
-    _in_range("--price", "dollars per GPU and hour", price, 0, 1e4)
+    checked_price(price)
     _in_range("--rate", "requests per second", rate, 1e-6, 1e9)
     _in_range("--link", "GB/s", link, 1e-3, 1e6)
     _in_range("--slack", "a share of a decode step", slack, 0, 100)
@@ -345,12 +347,10 @@ def _from_trace(
 
 def _measured(seen: float, parallel: Parallel, gpu: str, price: float | None) -> Report:
     """Dollars of a throughput that was seen, no model needed."""
-    usd_per_hour, source = price, "--price"
-    if usd_per_hour is None:
-        sheet = load_gpu(gpu).price
-        if sheet is None:
-            raise InputError(f"no price of {gpu} is known: give --price, dollars per GPU and hour")
-        usd_per_hour, source = sheet.usd_per_hour, sheet.source
+    known = price_of(load_gpu(gpu), price)
+    if known is None:
+        raise InputError(f"no price of {gpu} is known: give --price, dollars per GPU and hour")
+    usd_per_hour, source = known.usd_per_hour, known.source
     usd = usd_per_million(usd_per_hour, parallel.world, seen)
     gpus = f"{parallel.world:,} GPU{'s' * (parallel.world > 1)}"
     line = (

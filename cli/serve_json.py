@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from ..costmodel.serving import Steady, intensity, knee, step_verdict, usd_per_million
-from .serve_study import Asked, Point, Simulated, Study, devices_needed
+from .price import price_json
+from .serve_rate import AtRate, at_rate
+from .serve_study import Asked, Point, Simulated, Study
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 Led = tuple[Study, Point]
 
 
-def leading(studies: list[Study]) -> Led | None:
-    """The cheapest of the settings' best points; of most tokens per device where a price is not known."""
+def leading(studies: list[Study], asked: Asked) -> Led | None:
+    """The cheapest of the settings' best points; of most tokens per device where a price is not known. With
+    --rate, the setting whose whole units serve that rate for least."""
     good = [(each, each.best) for each in studies]
     found = [(each, point) for each, point in good if point is not None]
     priced = all(each.price is not None for each, _ in found)
 
     def cost(led: Led) -> float:
         each, at = led[0], led[1].steady
-        price = each.price if priced and each.price is not None else 1.0
+        price = each.price.usd_per_hour if priced and each.price else 1.0
+        if asked.rate is not None:
+            return price * at_rate(each, led[1], asked.rate, asked).devices
         return price * at.devices / at.output_tokens_per_s
 
     return min(found, key=cost, default=None)
@@ -28,13 +33,15 @@ def leading(studies: list[Study]) -> Led | None:
 def as_json(studies: list[Study], asked: Asked, seen: float | None) -> dict[str, Any]:
     """The keys beside inputs and conventions; what is of a setting stands at the top, of several in
     `settings`."""
-    led = leading(studies)
+    led = leading(studies, asked)
     out: dict[str, Any] = {
         "points": [point_as_json(each, point) for each in studies for point in each.points],
         "best": point_as_json(*led) if led else None,
     }
     if asked.rate is not None:
-        out["devices_needed"] = devices_needed(asked.rate, led[1].steady, led[0].setting) if led else None
+        found = at_rate(*led, asked.rate, asked) if led else None
+        out["devices_needed"] = found and found.devices
+        out["at_rate"] = found and rate_as_json(found)
     if seen is not None:
         out["actual"] = [
             {
@@ -48,6 +55,16 @@ def as_json(studies: list[Study], asked: Asked, seen: float | None) -> dict[str,
     own = [setting_as_json(each, asked) for each in studies]
     more: dict[str, Any] = own[0] if len(own) == 1 else {"settings": own}
     return {**out, **more}
+
+
+def rate_as_json(found: AtRate) -> dict[str, Any]:
+    at = found.steady
+    return {
+        **{name: value for name, value in found._asdict().items() if name != "steady"},
+        "ttft_s": at.ttft_s,
+        "tpot_s": at.tpot_s,
+        "e2e_s": at.e2e_s,
+    }
 
 
 def flat(point: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +85,9 @@ def setting_inputs(each: Study) -> dict[str, Any]:
 
 
 def seen_usd(each: Study, seen: float) -> float | None:
-    return None if each.price is None else usd_per_million(each.price, each.setting.devices, seen)
+    return (
+        None if each.price is None else usd_per_million(each.price.usd_per_hour, each.setting.devices, seen)
+    )
 
 
 def of_best(each: Study, seen: float) -> float | None:
@@ -110,7 +129,7 @@ def setting_as_json(each: Study, asked: Asked) -> dict[str, Any]:
     batches = sorted({point.steady.batch for point in each.points})
     return {
         "inputs": setting_inputs(each),
-        "price": {"usd_per_gpu_hour": each.price, "source": each.price_source} if each.price_source else None,
+        "price": price_json(each.price),
         "most_batch": each.most,
         "knee": {policy: bend.batch for policy, bend in knees(each).items()},
         "mean_context": lengths.mean_context,

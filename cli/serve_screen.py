@@ -10,8 +10,10 @@ from .output.report import Report, Table
 from .pace import rate
 from .pictures.serving import throughput_chart
 from .pictures.terminal import coloured, picture
+from .price import price_notes
 from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
-from .serve_study import BUSY, Asked, Study, devices_needed
+from .serve_rate import BUSY, at_rate
+from .serve_study import Asked, Study
 from .text import count, number, percent, plural, seconds, size
 
 OF_SETTING = ("model", "gpu", "weights", "KV", "policy")
@@ -24,16 +26,33 @@ def report(studies: list[Study], asked: Asked, seen: float | None, body: dict[st
     table, notes = without_constant(_points(studies, asked), (*OF_SETTING, "users", "GPUs", "gap", "used"))
     notes += _notes(studies, asked, seen)
     if single is None:
-        return Report({}, [_answer(studies, asked)], [table], notes)
-    final = Report({}, [_answer(studies, asked)], [table, *_explained(single, asked)], notes)
+        return Report({}, _answers(studies, asked), [table], notes)
+    final = Report({}, _answers(studies, asked), [table, *_explained(single, asked)], notes)
     chart = throughput_chart("", body["points"], rows=12)
     if chart is not None:
         final.picture, final.coloured = picture(chart), coloured(chart)
     return final
 
 
+def _answers(studies: list[Study], asked: Asked) -> list[str]:
+    """What a rate takes where one is asked, then the most that can be had."""
+    led = leading(studies, asked)
+    if asked.rate is None or led is None:
+        return [_answer(studies, asked)]
+    found, each = at_rate(*led, asked.rate, asked), led[0]
+    usd = found.usd_per_million_output
+    cost = f", {usd:,.3g} dollars a million tokens out" if usd is not None else ""
+    name = each.setting.model.title or each.setting.model.name
+    pace = f"a token every {seconds(found.steady.tpot_s)}" if found.steady.tpot_s else "one token each"
+    first = (
+        f"{name}, {_lengths(each)}, {asked.rate:g} requests/s: {found.devices} x {each.setting.gpu.title}, "
+        f"{100 * found.busy:.0f} % busy{cost}; first token after {seconds(found.steady.ttft_s)}, {pace}"
+    )
+    return [first, f"at most, of a unit: {_answer(studies, asked)}"]
+
+
 def _answer(studies: list[Study], asked: Asked) -> str:
-    led = leading(studies)
+    led = leading(studies, asked)
     first = (led or (studies[0], None))[0]
     limits = [f"{name} {seconds(v)}" for name, v in (("TTFT", asked.ttft_s), ("TPOT", asked.tpot_s)) if v]
     kept = f" within {' and '.join(limits)}" if limits else ""
@@ -42,8 +61,12 @@ def _answer(studies: list[Study], asked: Asked) -> str:
     on = f"{first.setting.devices} x {card}" if first.setting.devices > 1 else card
     what = f"{name}, {_lengths(first)}, on {on}"
     if led is None:
-        fitting = any(point.fits is not False for each in studies for point in each.points)
-        return f"{what}: {'no batch is' + kept if fitting else 'not one sequence fits'}"
+        if any(point.fits is not False for each in studies for point in each.points):
+            return f"{what}: no batch is{kept}"
+        most = max(each.most or 0 for each in studies)
+        return (
+            f"{what}: no batch asked for fits, {most:,} at most" if most else f"{what}: not one sequence fits"
+        )
     at = led[1].steady
     usd = first.usd(at)
     cost = f", {usd:,.3g} dollars a million" if usd is not None else ""
@@ -58,8 +81,8 @@ def _lengths(each: Study) -> str:
 
 
 def _points(studies: list[Study], asked: Asked) -> Table:
-    table = Table((*OF_SETTING, *FIGURES, "decode is", ""), "<<<<<>>>>>>>>><<")
-    led = leading(studies)
+    table = Table((*OF_SETTING, *FIGURES, "a step is", ""), "<<<<<>>>>>>>>><<")
+    led = leading(studies, asked)
     queued, several = asked.users is not None, len(asked.policies) > 1
     for each in studies:
         bends = knees(each)
@@ -240,19 +263,22 @@ def _notes(studies: list[Study], asked: Asked, seen: float | None) -> list[str]:
         f"as requests of {setting.engine.title} took" if setting.engine else "the host's time is not in them"
     )
     notes.append(f"{kinds}{kept}; steady states in closed form, {host}")
-    led = leading(studies)
-    if asked.rate is not None and led:
-        many, at = devices_needed(asked.rate, led[1].steady, led[0].setting), led[1].steady
+    led = leading(studies, asked)
+    if led and led[1].steady.tpot_s:
+        at = led[1].steady
+        alone = float(at.step.best)
         notes.append(
-            f"{asked.rate:g} requests/s take {plural(many, 'GPU')}, {BUSY:.0%} busy at most: a unit of "
-            f"{at.devices:.3g} serves at most {at.requests_per_s:,.3g} a second ({at.policy}, "
-            f"{count(at.batch)} at once); no queue is in the TTFT above, --simulate has it"
+            f"TPOT has what a token waits for others' prompts in it: of {count(at.batch)} at once a step "
+            f"alone takes {seconds(alone)}, as `infercost request` has it; dollars pay for the prompts too"
         )
-    for each in studies:
-        if each.price is None:
-            notes.append(f"no price of {each.setting.gpu.name} is known: give --price for dollars")
-    if len(studies) == 1 and first.price is not None:
-        notes.append(f"price: {first.price:g} dollars per GPU and hour ({first.price_source}); prompts in it")
+    if asked.rate is not None and led:
+        found, at = at_rate(*led, asked.rate, asked), led[1].steady
+        notes.append(
+            f"{asked.rate:g} requests/s: {plural(found.units, 'unit')} of {at.devices:.3g}, each {BUSY:.0%} "
+            f"busy at most, about {count(found.running)} at once in each where {count(at.batch)} would serve "
+            f"{at.requests_per_s:,.3g} a second ({at.policy}); no queue is in the TTFT, --simulate has it"
+        )
+    notes += price_notes((each.setting.gpu for each in studies), asked.price)
     if seen is not None:
         for each in studies:
             usd, part = seen_usd(each, seen), of_best(each, seen)

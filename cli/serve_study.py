@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import InputError
@@ -26,6 +25,8 @@ from ..costmodel.serving import (
     usd_per_million,
 )
 from ..costmodel.setting import Setting, step_cost
+from ..hardware.spec import Price
+from .price import price_of
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job, Outcome
@@ -76,8 +77,7 @@ class Study(NamedTuple):
 
     setting: Setting
     work: Workload
-    price: float | None
-    price_source: str
+    price: Price | None
     points: list[Point]
     most: int | None
     allocators: list[tuple[Allocation, int | None]]
@@ -90,7 +90,7 @@ class Study(NamedTuple):
     def usd(self, point: Steady) -> float | None:
         if self.price is None:
             return None
-        return usd_per_million(self.price, point.devices, point.output_tokens_per_s)
+        return usd_per_million(self.price.usd_per_hour, point.devices, point.output_tokens_per_s)
 
     @property
     def best(self) -> Point | None:
@@ -146,14 +146,10 @@ def study(setting: Setting, work: Workload, asked: Asked) -> Study:
     )
     most = largest_batch(load, setting) if known else None
     points = list(_points(setting, work, asked, most, known))
-    sheet = setting.gpu.price
-    price = asked.price if asked.price is not None else sheet.usd_per_hour if sheet else None
-    source = "--price" if asked.price is not None else sheet.source if sheet else ""
     return Study(
         setting,
         work,
-        price,
-        source,
+        price_of(setting.gpu, asked.price),
         points,
         most,
         _allocators(setting, work, asked, load, known),
@@ -283,16 +279,3 @@ def _drawn(lengths: Lengths, asked: Asked) -> list[Job]:
         now += random.expovariate(asked.rate) if asked.rate is not None else 0.0
         jobs.append(Job(now, round(lengths.prompt), lengths.out(random.random())))
     return jobs
-
-
-BUSY = 0.8
-"""Of what they could do at most, what devices are given to do: beyond it a queue grows without much warning
-(an M/M/1 queue of 80 % has four waiting for each one served)."""
-
-
-def devices_needed(rate: float, point: Steady, setting: Setting) -> int:
-    """Devices that a rate of requests takes at most `BUSY`: whole units, those that prefill apart counted by
-    themselves."""
-    apart = point.devices / setting.devices - 1
-    units = rate / (BUSY * point.requests_per_s)
-    return setting.devices * (ceil(units) + ceil(units * apart))

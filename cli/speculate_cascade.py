@@ -11,6 +11,7 @@ from ..costmodel.setting import Cost, Setting, step_cost, summed
 from ..hardware.catalogue import load_gpu
 from .inputs import document, encoder_positions, inferred_notes, limit_notes, model_source
 from .output.report import Report, Table
+from .price import checked_price, usd_per_hour
 from .sizes import token_list, tokens, words
 from .speculate_options import Asked, between, numbers
 from .text import count, percent, plural, seconds
@@ -93,11 +94,11 @@ def _tiers(asked: Asked, names: list[str]) -> list[Tier]:
         raise InputError("--batch is one value in a cascade")
     if gen > MOST_TOKENS:
         raise InputError(f"--gen {gen:,}: at most {MOST_TOKENS:,} tokens out")
-    price = None if asked.price is None else between(asked.price, "--price", 0, 1e4)
+    checked_price(asked.price)
     out = []
     for name, gpu, tp in zip(names, gpus, ranks, strict=True):
         setting = asked.setting(load_model(name), gpu, tp)
-        rate = price if price is not None else gpu.price.usd_per_hour if gpu.price else None
+        rate = usd_per_hour(gpu, asked.price)
         if not rate:
             raise InputError(
                 f"no price of {gpu.name} is known: --price gives dollars per GPU and hour, above 0"

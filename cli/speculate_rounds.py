@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.kv import cache_bill
+from ..costmodel.memory import within_room
 from ..costmodel.speculative import (
     KINDS,
     LOOKUP,
@@ -40,6 +41,7 @@ from .inputs import (
     without_constant,
 )
 from .output.report import Report, Table
+from .room import too_much
 from .sizes import token_list, tokens, words
 from .speculate_guess import MOST_POINTS, Guess, guesses_of
 from .speculate_options import DEFAULT_SEQ, Asked, between, ratios
@@ -251,7 +253,7 @@ def _point(asked: Asked, answer: Answer) -> dict[str, Any]:
         out |= {"best_gamma": top[0], "best_speedup": top[2].speedup}
     if found is not None and answer.verified is not None:
         confidence = answer.verified.passes.verify.confidence
-        held, capacity = found.rank_bytes(answer.verify_tokens), found.target.gpu.capacity_bytes
+        held = found.rank_bytes(answer.verify_tokens)
         out |= {
             "speedups": {k: r and r.speedup for k, r in answer.kinds.items()},
             "step_s": {k: r and r.step for k, r in answer.kinds.items()},
@@ -264,7 +266,7 @@ def _point(asked: Asked, answer: Answer) -> dict[str, Any]:
             "free_tokens": free_tokens(found.target),
             "memory": {f"{k}_bytes": v for k, v in found.memory()._asdict().items()},
             "rank_bytes": held,
-            "fits": None if capacity is None else held <= capacity,
+            "fits": within_room(held, found.target.gpu.capacity_bytes),
         }
     out["lengths"] = [
         {
@@ -392,8 +394,8 @@ def _model_notes(asked: Asked, answer: Answer, point: dict[str, Any]) -> list[st
         cache = f", cache {size(memory.cache)}" if memory.cache else ""
         notes.append(f"the draft takes {size(memory.weights)} of weights{cache} beside the target")
     if point["fits"] is False:
-        room = size(found.target.gpu.capacity_bytes or 0)
-        notes.append(f"does not fit: {size(point['rank_bytes'])} on a rank of {room}; times are as if it did")
+        over = too_much(point["rank_bytes"], found.target.gpu)
+        notes.append(f"does not fit: {over}; times are as if it did")
     if memory.shared:
         notes.append(f"embedding and head are the target's: copies of its own would be {size(memory.shared)}")
     if cache_bill(found.target.model, 1, 1, found.target.run.kv).state_bytes:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..costmodel.forward import ops as build_ops
 from ..costmodel.kv import cache_bill
+from ..costmodel.memory import within_room
 from ..costmodel.op import Bytes, Op
 from ..costmodel.roofline import (
     Ridge,
@@ -31,6 +32,7 @@ from ..models.spec import Model
 from .calibrations import clock_of
 from .inputs import choice, encoder_positions, kv_formats
 from .output.report import Table
+from .room import too_much
 from .text import number, plural, seconds, si, size
 
 PHASES = ("both", "prefill", "decode")
@@ -197,11 +199,10 @@ def step_notes(built: list[Phase], gpu: Gpu, lead: str) -> list[str]:
     cached = cache_bill(
         plan.model, inputs["seq"], inputs["batch"], plan.run.kv, inputs["encoder_seq"] or 0
     ).logical_bytes
-    capacity = gpu.capacity_bytes
-    if capacity is not None and bill.weight_bytes + cached > capacity:
+    if within_room(bill.weight_bytes + cached, gpu.capacity_bytes) is False:
         notes.append(
-            f"does not fit one {gpu.name}: weights {size(bill.weight_bytes)} + KV and state {size(cached)} "
-            f"of {size(capacity)}; times are as if it did"
+            f"does not fit one {gpu.name}: weights {size(bill.weight_bytes)} + KV and state {size(cached)}, "
+            f"{too_much(bill.weight_bytes + cached, gpu)}; times are as if it did"
         )
     return notes
 

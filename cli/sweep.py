@@ -22,6 +22,7 @@ from .calibrations import clock_of
 from .errors import FailedAssertionError
 from .inputs import WhatIf, choice, models, window_tokens
 from .output.report import Report, Sink, emit, write_stdout
+from .price import checked_price
 from .sizes import duration, token_list, words
 from .sweep_filter import MEASURES, Collector, Filter, conditions
 from .sweep_grid import MOST_VALUES, Grid, Ranks
@@ -75,9 +76,7 @@ def sweep(
     full_attention: o.FullAttention = False,
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
-    price: Annotated[
-        float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
-    ] = None,
+    price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     layers: o.Layers = None,
     heads: o.Heads = None,
@@ -130,8 +129,7 @@ def sweep(
     what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if prompt is None:
         raise InputError("sweep needs --prompt: how many tokens, such as --prompt 1k..8k*2")
-    if price is not None and not 0 <= price <= 1e4:
-        raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {price:g}")
+    checked_price(price)
     grid = Grid(
         models=tuple(models(model, what_if, "sweep")),
         gpus=tuple(load_gpu(name) for name in _distinct(words(gpu, "--gpu"))),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.kv import cache_bill
+from ..costmodel.memory import within_room
 from ..costmodel.request import Request, dollars
 from ..costmodel.roofline import default_dtype, ridge, verdict
 from ..costmodel.serving import balance
@@ -14,6 +15,7 @@ from ..costmodel.setting import Cost, Setting
 from ..costmodel.sweeping import Lengths, Rectangle, rectangle
 from ..costmodel.weights import weight_bill
 from .inputs import encoder_positions, reads_through_encoder
+from .price import usd_per_hour
 from .sweep_grid import Grid, Unit
 
 Columns = dict[str, Any]
@@ -164,15 +166,14 @@ def _columns(grid: Grid, setting: Setting, batches: Any, lengths: Lengths, costs
             for kind in ("bound", "floor", "expected"):
                 value = getattr(cost, kind)
                 out[f"{name}.{kind}"] = flat(nothing if value is None else value / parts)
-        rate = grid.price if grid.price is not None else gpu.price.usd_per_hour if gpu.price else None
+        rate = usd_per_hour(gpu, grid.price)
         usd = None if rate is None else dollars(setting, asked, costs.ttft, costs.decoding, rate)
     out["error"] = flat(whole.confidence.error if whole.confidence else nothing)
     made = column * setting.replicas * lengths.gen
     out |= {"output_tokens_per_s": flat(made / whole.best), "mfu": flat(whole.mfu), "mbu": flat(whole.mbu)}
     out["prefill_verdict"] = _verdicts(setting, costs.ttft, np.ones(shape, dtype=bool))
     out["decode_verdict"] = _verdicts(setting, costs.decoding, np.broadcast_to(steps > 0, shape))
-    capacity = gpu.capacity_bytes
-    out["fits"] = flat(None if capacity is None else costs.memory.total <= capacity, object)
+    out["fits"] = flat(within_room(costs.memory.total, gpu.capacity_bytes), object)
     out["usd"] = flat(usd.request if usd else nothing)
     out["usd_per_million_output"] = flat(usd.output if usd else nothing)
     return out

@@ -9,6 +9,8 @@ from typing import Any
 
 from .inputs import model_source, without_constant
 from .output.report import Report, Table, write_file
+from .price import price_notes
+from .room import FITS
 from .sweep_files import SCHEMA, rows_of
 from .sweep_filter import LEAST, MOST, Filter, measure, taken
 from .sweep_grid import Grid
@@ -26,7 +28,7 @@ CONVENTIONS = {
     "confidence, error": "of the expected times of all points that were computed together",
     "weight_bytes, kv_bytes": "of the whole model and all sequences of --batch at prompt + gen - 1 tokens",
     "peak_memory_bytes": "fullest rank: weights, cache, widest moment of the prefill",
-    "fits": "peak_memory_bytes against the card's capacity; null where the sheet has none",
+    "fits": FITS,
     "prefill_verdict, decode_verdict": "of the whole phase: compute over memory time, against the ridge",
     "usd_per_million_output": "what the decode steps cost, over them",
     "impossible": "points that there cannot be, by reason: they are counted, not written",
@@ -105,13 +107,18 @@ def report(grid: Grid, wanted: Filter, what_if: dict[str, int], totals: Totals, 
     document = {"schema": "infercost.sweep/1", **head(grid, wanted, what_if)}
     document |= {"impossible_points": totals.impossible_points, "impossible": totals.reasons()}
     document["points"] = [nested(row) for row in rows]
-    table, notes = without_constant(_table(rows[:MOST_SHOWN]), (*NAMES, "fits"))
+    table, notes = without_constant(_table(rows[:MOST_SHOWN]), (*NAMES, "±", "fits"))
     if len(rows) > MOST_SHOWN:
         notes.append(
             f"the first {MOST_SHOWN} of {len(rows):,}: --by and --top choose, --output writes them all"
         )
     notes += reason_notes(totals.reasons(), totals.impossible_points)
     notes.append(_kind(rows))
+    notes += _near_limits(wanted, columns)
+    notes.append(
+        "$/M out is what decoding costs; a request's prompt is in usd, and `infercost serve` mixes them"
+    )
+    notes += price_notes(grid.gpus, grid.price)
     quiet = [repr(_time(row, "e2e_s")) for row in rows]
     return Report(document, [_answer(grid, wanted, columns)], [table], notes, records=rows, quiet=quiet)
 
@@ -122,13 +129,13 @@ NAMES = (
 )
 USUAL = {"attention": "flash", "mla": "auto", "fusion": "engine", "tp": 1, "pp": 1, "ep": 1, "cached": 0}
 """What is not worth saying where every point has it."""
-MEASURED = ("TTFT", "TPOT", "tok/s", "memory", "fits", "$/M out")
+MEASURED = ("TTFT", "TPOT", "±", "tok/s", "memory", "fits", "$/M out")
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     names = [name for name in NAMES if any(row[name] != USUAL.get(name) for row in rows)]
     align = "".join(">" if KINDS[name] == "int" else "<" for name in names)
-    table = Table((*names, *MEASURED), f"{align}>>>><>")
+    table = Table((*names, *MEASURED), f"{align}>>>>><>")
     for row in rows:
         usd = row["usd_per_million_output"]
         fits = {True: "yes", False: "no", None: "-"}[row["fits"]]
@@ -137,6 +144,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
                 *(count(row[name]) if KINDS[name] == "int" else clean(row[name]) for name in names),
                 seconds(_time(row, "ttft_s")),
                 seconds(_time(row, "tpot_s")),
+                "-" if row["error"] is None else f"{row['error']:.0%}",
                 si(row["output_tokens_per_s"]),
                 size(row["peak_memory_bytes"]),
                 fits,
@@ -163,6 +171,19 @@ def _kind(rows: list[dict[str, Any]]) -> str:
     return f"times: expected, of kernels alone, {' and '.join(kinds)}: median error {between}"
 
 
+def _near_limits(wanted: Filter, columns: Columns) -> list[str]:
+    """How many kept points are nearer a limit than the error that is stated of them."""
+    import numpy as np
+
+    near = np.zeros(len(columns["point"]), dtype=bool)
+    for name, limit in wanted.limits:
+        near |= measure(columns, name) * (1 + columns["error"]) > limit
+    if not near.any():
+        return []
+    many = plural(int(near.sum()), "point")
+    return [f"{many} kept within the stated error of a limit: measured, some of them may be beyond it"]
+
+
 def _answer(grid: Grid, wanted: Filter, columns: Columns) -> str:
     """How many points are left, and the best of them."""
     import numpy as np
@@ -178,12 +199,21 @@ def _answer(grid: Grid, wanted: Filter, columns: Columns) -> str:
     values = measure(columns, name)
     fitting = np.array([value is True for value in columns["fits"]], bool)
     which = np.flatnonzero(fitting & ~np.isnan(values))
+    if not fitting.any():
+        unknown = all(value is None for value in columns["fits"])
+        return f"{said}; of no card is the capacity known" if unknown else f"{said}, none of which fits"
     if not len(which):
-        return f"{said}, none of which fits"
+        return f"{said}; of none that fits is there a figure for {name}{_lacking(name)}"
     best = next(rows_of(taken(columns, which[[int(np.argmin(values[which]))]])))
     varied = [each for each in NAMES if len(set(columns[each].tolist())) > 1]
     where = ", ".join(_named(each, best[each]) for each in varied) or "the only one"
-    return f"{said}; {_superlative(name)} of those that fit: {_value(name, best)} ({where})"
+    left = int(fitting.sum()) - len(which)
+    without = f"; {left:,} more fit, without a figure{_lacking(name)}" if left else ""
+    return f"{said}; {_superlative(name)} of those that fit: {_value(name, best)} ({where}){without}"
+
+
+def _lacking(name: str) -> str:
+    return ": no price is known, --price gives one" if name.startswith("usd") else ""
 
 
 def _superlative(name: str) -> str:

@@ -10,6 +10,7 @@ from ..costmodel.distillation import Compute, compute_bill, teaching_flops, trai
 from ..hardware.spec import Gpu
 from ..models.catalogue import load_model
 from ..models.spec import Model
+from .price import checked_price, usd_per_hour
 from .sizes import quantity
 from .text import count, number, percent, si
 
@@ -55,26 +56,16 @@ class Terms(NamedTuple):
         """Raises InputError for an MFU or a price that cannot be."""
         if not 0 < self.mfu <= 1:
             raise InputError(f"--mfu is a share of the peak, above 0 and up to 1, not {self.mfu:g}")
-        if self.price is not None and not 0 <= self.price <= 1e4:
-            raise InputError(f"--price is dollars per GPU and hour, 0 to 10,000, not {self.price:g}")
+        checked_price(self.price)
         return self
 
     @property
     def usd_per_hour(self) -> float | None:
         """What was given, else the sheet's."""
-        if self.price is not None:
-            return self.price
-        return self.gpu.price.usd_per_hour if self.gpu.price else None
+        return usd_per_hour(self.gpu, self.price)
 
     def compute(self, flops: float) -> Compute:
         return compute_bill(flops, self.gpu, self.mfu, self.usd_per_hour)
-
-    def price_note(self) -> str:
-        if self.price is not None:
-            return f"price: {self.price:g} dollars per GPU and hour (--price)"
-        if self.gpu.price is None:
-            return f"no price of {self.gpu.name} is known: give --price for dollars"
-        return f"price: {self.gpu.price.usd_per_hour:g} dollars per GPU and hour ({self.gpu.price.source})"
 
 
 class Training(NamedTuple):

@@ -14,7 +14,7 @@ from .. import InputError
 from ..models.spec import Model
 from .arith import ceil_div
 from .early_exit import Exits, at_every, early_exit
-from .memory import SHARE, Load, Memory, peak_memory, widest_prefill
+from .memory import SHARE, Memory, peak_memory, room_bytes, widest_prefill
 from .serving import CHUNK, Steady, Workload, most_within, pieces, steady, usd_per_million
 from .setting import Setting
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
@@ -95,9 +95,7 @@ class Deployment(NamedTuple):
     @property
     def budget_bytes(self) -> int | None:
         """None where the sheet has no capacity."""
-        if self.setting.gpu.capacity_bytes is None:
-            return None
-        return Load(self.held_tokens, self.batch, self.share).budget_bytes(self.setting)
+        return room_bytes(self.setting.gpu.capacity_bytes, self.share)
 
     def speculation(self, batch: int | None = None, context: int | None = None) -> Speculation | None:
         if self.drafting is None:

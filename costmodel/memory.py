@@ -37,6 +37,20 @@ FORMATS = ("fp8-row", "gptq")
 """Recipes that are tried where 16 bit does not fit, by what they leave of it."""
 
 
+def room_bytes(capacity_bytes: int | None, share: float = SHARE) -> int | None:
+    """What of a card is planned for where no engine says; None where its capacity is not known.
+
+    The rest is what no formula here counts: the context, a collective library's buffers, graphs.
+    """
+    return None if capacity_bytes is None else ceil(capacity_bytes * share)
+
+
+def within_room(total_bytes: int, capacity_bytes: int | None) -> bool | None:
+    """Whether a rank's bytes are within that; None where it is not known. An array of them gives an array."""
+    room = room_bytes(capacity_bytes)
+    return None if room is None else total_bytes <= room
+
+
 class Memory(NamedTuple):
     """Bytes of the fullest rank; what is not known of an allocator is zero.
 
