@@ -1,7 +1,7 @@
 """Paste real output into README.md and docs/*.md; `--check` fails where it is stale.
 
 A marker `<!-- $ infercost ... -->` on its own line is followed by a fenced block, whose content is
-replaced by the command line and what it prints today.
+replaced by the command line and what it prints today, in the root of the checkout.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def output_of(command: str) -> str:
     strange = ("INFERCOST", "FORCE_COLOR", "GITHUB_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(strange)}
     result = subprocess.run(
-        [sys.executable, "-m", "infercost", *words],
+        [sys.executable, "-P", "-m", "infercost", *words],
         capture_output=True,
         text=True,
         check=False,
         env={**env, "PYTHONIOENCODING": "utf-8"},
-        cwd=ROOT / "docs",
+        cwd=ROOT,
     )
     return f"$ {command}\n{(result.stdout + result.stderr).rstrip()}\n"
 
