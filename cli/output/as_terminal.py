@@ -9,8 +9,10 @@ import sys
 from ..text import clean
 from .report import Report, Table
 
-SENTENCE = 20
-"""Cells longer than this may be broken between words; a shorter name or number is read in one piece."""
+SENTENCE = 12
+"""Cells longer than this may be broken between words; a shorter one is read in one piece."""
+SPARE = ("±", "also")
+"""Columns that a narrow terminal does without: the answer's line has the error, topics have other names."""
 
 
 def render(report: Report) -> str:
@@ -32,32 +34,64 @@ def render(report: Report) -> str:
     )
     for i, line in enumerate(report.answer):
         console.print(Text(clean(line), style="bold" if i == 0 else ""))
-    for table in report.tables:
-        least = [_least(table, i) for i in range(len(table.columns))]
+    notes = list(report.notes)
+    for whole in report.tables:
+        table, gap, given_up = _fitted(whole, _width())
+        if given_up:
+            notes.append(f"{_width()} columns have no room for {', '.join(given_up)}: --format md has it")
         grid = RichTable(
             box=SIMPLE_HEAD,
+            show_edge=False,
             title=clean(table.title) or None,
             title_justify="left",
             pad_edge=False,
-            padding=(0, 1, 0, 0),
+            padding=(0, gap - 1, 0, 0),
         )
-        for i, (column, align) in enumerate(zip(table.columns, table.align, strict=True)):
+        widths = _widths(table, _width() - gap * (len(table.columns) - 1))
+        for column, align, width in zip(table.columns, table.align, widths, strict=True):
             grid.add_column(
                 Text(clean(column)),
                 justify="right" if align == ">" else "left",
-                min_width=least[i],
+                width=width,
                 overflow="fold",
             )
         for row in table.rows:
             grid.add_row(*(Text(clean(cell)) for cell in row))
         # Wider than the terminal rather than cut: what runs over goes on in its next line.
-        console.print(grid, width=max(_width(), sum(least) + 2 * len(least)), crop=False)
+        console.print(grid, width=max(_width(), sum(widths) + gap * len(widths)), crop=False)
+        console.print()
     if report.picture:
         drawn = Text.from_ansi(report.coloured) if report.coloured else Text(clean(report.picture))
         console.print(drawn, soft_wrap=True)
-    for note in report.notes:
+    for note in dict.fromkeys(notes):
         console.print(Text(clean(note), style="dim"))
     return out.getvalue()
+
+
+def _fitted(table: Table, room: int) -> tuple[Table, int, list[str]]:
+    """`table`, the blanks between its columns, and what it does without, to be no wider than `room`."""
+    given_up: list[str] = []
+    for gap, spare in ((2, ""), (1, ""), *((1, name) for name in SPARE)):
+        if spare in table.columns and spare:
+            table = table.without(spare)
+            given_up.append(spare)
+        least = [_least(table, i) for i in range(len(table.columns))]
+        if sum(least) + gap * (len(least) - 1) <= room:
+            return table, gap, given_up
+    return table, 1, given_up
+
+
+def _widths(table: Table, room: int) -> list[int]:
+    """Widths of the columns: what they would take, the widest made narrower until all fit in `room`."""
+    least = [_least(table, i) for i in range(len(table.columns))]
+    widths = [
+        max(len(clean(cell)) for cell in (table.columns[i], *(row[i] for row in table.rows)))
+        for i in range(len(least))
+    ]
+    while sum(widths) > room and widths != least:
+        at = max((i for i, low in enumerate(least) if widths[i] > low), key=lambda i: widths[i])
+        widths[at] -= 1
+    return widths
 
 
 def _least(table: Table, column: int) -> int:

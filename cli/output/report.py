@@ -26,6 +26,12 @@ class Table:
         self.columns, self.align, self.title = columns, align, title
         self.rows = rows if rows is not None else []
 
+    def without(self, column: str) -> Table:
+        kept = [i for i, name in enumerate(self.columns) if name != column]
+        rows = [tuple(row[i] for i in kept) for row in self.rows]
+        align = "".join(self.align[i] for i in kept)
+        return Table(tuple(self.columns[i] for i in kept), align, rows, self.title)
+
 
 class Report:
     """`answer` first, then `tables` that prove it, `picture`, and `notes` with the conventions.
