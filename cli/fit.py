@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -256,7 +257,7 @@ def fit(
         "actual_bytes": seen,
     }
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
-    final = _sweep(answers, points) if listed else _screen(answers[0], points[0], seen)
+    final = _sweep(answers, points) if listed else _screen(answers[0], points[0], seen, seq is None)
     if seq is None:
         final.notes.insert(0, "no --seq: the model's whole context, as engines take it")
     final.document = document("fit", inputs, CONVENTIONS, sources, points, listed, chosen)
@@ -377,14 +378,22 @@ def _without_graphs(answer: Answer) -> float | None:
     return load.share_of(setting) - answer.memory.graphs / load.capacity_bytes(setting)
 
 
-def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
+def _screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool) -> Report:
     setting, load, memory = answer.setting, answer.load, answer.memory
     name = setting.model.title or setting.model.name
     ranks = setting.parallel.world
     card = f"{ranks} x {setting.gpu.title}" if ranks > 1 else setting.gpu.title
-    what = f"{name}, {plural(load.batch, 'sequence')} of {count(load.tokens)} tokens, on {card}"
-    free = answer.free_bytes
-    verdict = f"fits, {size(free)} to spare" if free >= 0 else f"does not fit: {size(-free)} too much"
+    what, free, fitting = f"{name}, {plural(load.batch, 'sequence')}", answer.free_bytes, _longest(answer)
+    if whole and free < 0 and fitting:
+        what = f"{what} on {card}: {count(fitting)} tokens fit; its whole context of {count(load.tokens)}"
+        verdict = f"does not, {size(-free)} too much"
+    else:
+        what = f"{what} of {count(load.tokens)} tokens, on {card}:"
+        verdict = f"fits, {size(free)} to spare" if free >= 0 else f"does not fit: {size(-free)} too much"
+        if free < 0 and fitting is not None:
+            verdict += f", {count(fitting)} tokens fit" if fitting else ", not one token fits"
+        elif free >= 0 and answer.max_batch is not None and answer.max_batch > load.batch:
+            verdict += f", {count(answer.max_batch)} at most"
     table = Table(("fullest rank" if ranks > 1 else "memory", "", "of the budget"), "<>>")
     for term, value in (
         *_terms(memory).items(),
@@ -431,7 +440,16 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
             f"seen: {size_both(seen)}, {size(abs(more))} {'more' if more >= 0 else 'less'} than the terms "
             f"({seen / memory.total - 1:+.1%}); {_hint(more, answer)}"
         )
-    return Report({}, [f"{what}: {verdict}"], tables, notes)
+        verdict += f"; seen {size(seen)}, {seen / memory.total - 1:+.1%}"
+    return Report({}, [f"{what} {verdict}"], tables, notes)
+
+
+def _longest(answer: Answer) -> int | None:
+    """Tokens that fit where more are asked for; None where it is not the length."""
+    context = answer.setting.model.context
+    if answer.max_seq is None or answer.max_seq >= answer.load.tokens:
+        return None
+    return answer.max_seq if context is None else min(answer.max_seq, context)
 
 
 def _rule(answer: Answer) -> str:
@@ -461,9 +479,34 @@ def _hint(more: int, answer: Answer) -> str:
         and left > 0
     ):
         return "about the whole budget: an engine takes its pool at the start, whatever is asked of it"
+    like = _alike(answer, answer.memory.total + more)
+    if like:
+        return like
     if answer.load.reserve:
         return "fragments, and more context, NCCL buffers or graphs than the terms assume"
     return "context, NCCL, CUDA graphs and fragments are not in the terms"
+
+
+ALIKE = 0.04
+"""Of what was seen: what would take as much as that, give or take, is named."""
+
+
+def _alike(answer: Answer, seen: int) -> str:
+    """Another question whose answer is what was seen: more sequences, the whole context, 16 bit."""
+    load, setting = answer.load, answer.setting
+    context = setting.model.context or 0
+    plain = setting._replace(run=replace(setting.run, recipe=find_recipe("bf16")))
+    others = [
+        *((f"{n * load.batch} sequences", load._replace(batch=n * load.batch), setting) for n in (2, 4, 8)),
+        (f"the whole context, {count(context)} tokens", load._replace(tokens=context), setting),
+        ("weights in 16 bit", load, plain),
+    ]
+    for what, other, there in others:
+        if other.tokens >= load.tokens:
+            total = other.memory(there).total
+            if abs(total - seen) <= ALIKE * seen:
+                return f"{what} would take {size(total)}: an engine may have been started for that"
+    return ""
 
 
 def _count(value: int | None, word: str) -> str:
