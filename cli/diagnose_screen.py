@@ -100,13 +100,26 @@ def _advice(answer: Answer) -> str:
     """The best lever of the objective, in one sentence."""
     figure, label = OBJECTIVES[answer.objective], LABELS[answer.objective]
     best = next((one for one in answer.effects if one.fits is not False), None)
-    if best is None or not _helps(answer, best):
+    if best is None or not (answer.chosen.fits is False or _helps(answer, best)):
         return f"no lever {'makes it fit alone' if answer.chosen.fits is False else f'gains much on {label}'}"
     before, after = (_shown_figure(figure, getattr(each, figure)) for each in (best.before, best.after))
     kind = best.lever.price.partition(":")[0]
     if answer.chosen.fits is False:
-        return f"makes it fit: {best.name} (price: {kind})"
+        return f"makes it fit: {_fitting(answer)}"
     return f"most on {label}: {best.name}, {before} to {after} (price: {kind})"
+
+
+DEAREST = ("none", "quality", "latency", "hardware", "assumed", "training")
+"""Kinds of price in the order in which a person would pay them to make a model fit."""
+
+
+def _fitting(answer: Answer) -> str:
+    """The best lever of each kind of price that makes it fit, the cheapest kinds first."""
+    found: dict[str, str] = {}
+    for one in answer.effects:
+        if one.fits:
+            found.setdefault(one.lever.price.partition(":")[0], one.name)
+    return ", ".join(f"{found[kind]} (price: {kind})" for kind in DEAREST if kind in found)
 
 
 def _shown_figure(figure: str, value: float | None) -> str:

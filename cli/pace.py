@@ -35,6 +35,8 @@ def waits(phase: dict[str, Any] | None) -> str:
     either."""
     if phase is None:
         return "-"
+    if phase.get("host_link_share", 0) > max(phase["mfu"], phase["mbu"], NEAR_A_ROOF):
+        return f"the host's link ({percent(phase['host_link_share'])} of the time)"
     if max(phase["mfu"], phase["mbu"]) < NEAR_A_ROOF:
         return f"neither roof (MFU {percent(phase['mfu'])}, MBU {percent(phase['mbu'])})"
     if phase["mfu"] > phase["mbu"]:

@@ -44,7 +44,7 @@ from .placed import placed, placed_table, three
 from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
 from .room import FITS, TOO_MUCH, too_much
 from .sizes import token_list, tokens, words
-from .text import count, percent, plural, seconds, size, size_both
+from .text import count, percent, plain, plural, seconds, si, size, size_both
 from .timeline import Block, blocks, picture
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -79,7 +79,7 @@ CONVENTIONS = {
 
 
 class Answer(NamedTuple):
-    """One request on one setting, evaluated."""
+    """One request on one setting, evaluated; `filling`: memory of the GPUs that prefill apart."""
 
     setting: Setting
     request: Request
@@ -91,6 +91,7 @@ class Answer(NamedTuple):
     blocks: list[Block]
     no_cache: Cost | None
     prefiller: Prefiller | None = None
+    filling: Memory | None = None
 
     @property
     def whole(self) -> Cost:
@@ -101,7 +102,11 @@ class Answer(NamedTuple):
     @property
     def fits(self) -> bool | None:
         """None where the sheet has no capacity."""
-        return within_room(self.memory.total, self.setting.gpu.capacity_bytes)
+        own = within_room(self.memory.total, self.setting.gpu.capacity_bytes)
+        if own is False or self.filling is None or self.prefiller is None:
+            return own
+        apart = within_room(self.filling.total, self.prefiller.setting.gpu.capacity_bytes)
+        return apart if own or apart is False else None
 
     @property
     def energy_j(self) -> float | None:
@@ -270,9 +275,9 @@ def request(
         asked = Request(begun, out, many, hit, positions)
         other = None
         if apart is not None:
-            ranks = Parallel(tp=prefill_tp or tp)
+            ranks = Parallel(tp=tp if prefill_tp is None else prefill_tp)
             other = Prefiller(
-                setting._replace(gpu=apart, parallel=ranks, clock=clock_of(calibration, apart)),
+                setting._replace(gpu=apart, parallel=ranks, clock=clock_of(calibration, apart), offload=None),
                 transfer * 1e9,
             )
         answers.append(_answer(setting, asked, phase, no_cache, price, other))
@@ -291,7 +296,8 @@ def request(
         "offload": left._asdict() if left else None,
         "transfer_bytes_per_s": transfer * 1e9 if apart else None,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    named = [*gpus, apart] if apart else gpus
+    sources = {g.name: g.source for g in named} | {k: v for m in chosen for k, v in model_source(m).items()}
     if ran is not None:
         if len(answers) > 1:
             raise InputError("--measured is one run: give one of each option")
@@ -343,7 +349,8 @@ def _answer(
         return cache_bill(setting.model, context, asked.batch, setting.run.kv, asked.encoder).logical_bytes
 
     drawn = blocks(asked, ttft.best if ttft else 0.0, steps, held)
-    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes, prefiller)
+    filling = request_memory(prefiller.setting, asked._replace(gen=1)) if prefiller else None
+    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes, prefiller, filling)
 
 
 def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
@@ -419,6 +426,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
                 "weight_bytes": cost.weight_bytes,
                 "mfu": cost.mfu,
                 "mbu": cost.mbu,
+                "host_link_share": float(cost.host_link_s / cost.best),
                 "s": cost.times(),
             }
             for name, cost in (("prefill", answer.ttft), ("decode", answer.decoding))
@@ -525,9 +533,16 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
             f"without a KV cache {count(asked.token_passes(cache=False))} tokens pass the model, with it "
             f"{count(asked.token_passes())}: {saved:,.0f} times fewer"
         )
-    notes += price_notes([gpu], price)
+    notes += price_notes([gpu, answer.prefiller.setting.gpu] if answer.prefiller else [gpu], price)
     if point["fits"] is False:
-        notes.append(f"does not fit: {too_much(answer.memory.total, gpu)}; times are as if it did")
+        for held, card in (
+            (answer.memory, gpu),
+            (answer.filling, answer.prefiller and answer.prefiller.setting.gpu),
+        ):
+            if held and card and within_room(held.total, card.capacity_bytes) is False:
+                notes.append(
+                    f"does not fit {card.name}: {too_much(held.total, card)}; times are as if it did"
+                )
     return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
 
 
@@ -547,12 +562,12 @@ def _bill(answer: Answer) -> Table:
     table.rows.append((rank, size_both(memory.total), parts))
     joules = answer.energy_j
     if joules is not None:
-        table.rows.append(("energy, at most", f"{joules:,.4g} J", "a request, at the board's full power"))
+        table.rows.append(("energy, at most", si(joules, "J"), "a request, at the board's full power"))
     if usd:
         kinds = (("input", usd.input), ("cached input", usd.cached_input), ("output", usd.output))
         rates = [f"{kind} {each:,.3g}" for kind, each in kinds if each is not None]
         table.rows.append(
-            ("dollars", f"{usd.request:,.3g}", f"a request; per million tokens: {', '.join(rates)}")
+            ("dollars", plain(usd.request), f"a request; per million tokens: {', '.join(rates)}")
         )
     return table
 

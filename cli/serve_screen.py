@@ -69,7 +69,7 @@ def _answer(studies: list[Study], asked: Asked) -> str:
         )
     at = led[1].steady
     usd = first.usd(at)
-    cost = f", {usd:,.3g} dollars a million" if usd is not None else ""
+    cost = f", {usd:,.3g} dollars a million tokens out" if usd is not None else ""
     many = f"{at.batch:,} at once" if at.policy != "disaggregated" else f"{at.batch:,} decoding at once"
     return f"{what}: {rate(at.output_tokens_per_s)} tokens/s{cost}, {many}{kept} ({at.policy})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from typing import Any
 
 PIB, GIB, MIB, KIB = 1 << 50, 1 << 30, 1 << 20, 1 << 10
@@ -81,9 +82,16 @@ def seconds(value: float | None) -> str:
     if value is None:
         return "-"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= scale:
+        if abs(value) >= scale:
             return f"{value / scale:.4g} {unit}"
     return f"{value * 1e9:.3g} ns" if value else "0 s"
+
+
+def plain(value: float) -> str:
+    """Three digits without an exponent, however small: `0.0000877`."""
+    if value == 0 or abs(value) >= 1e-4:
+        return f"{value:,.3g}"
+    return f"{value:.{2 - floor(log10(abs(value)))}f}"
 
 
 def plural(n: int, word: str) -> str:

@@ -88,7 +88,7 @@ class Setting(NamedTuple):
             return Expected(seconds, Confidence("assumed", error))
         if times.machine(self.gpu.name) is not None:
             return Expected(seconds, Confidence("calibrated", error, group=self.engine.name))
-        return Expected(seconds, Confidence("transferred", times.gpu_error, gpu="other machines"))
+        return Expected(seconds, Confidence("transferred", max(error, times.gpu_error), gpu="other machines"))
 
 
 class Cost(NamedTuple):
@@ -96,6 +96,7 @@ class Cost(NamedTuple):
 
     `compute_s` and `memory_s`: what the matrix products and the compulsory bytes alone would take of all
     devices together; they make MFU and MBU. FLOPs and bytes are those of one rank of each stage, summed.
+    `host_link_s`: what crosses the link to the host's memory, beside the kernels.
     """
 
     bound: Number
@@ -107,6 +108,7 @@ class Cost(NamedTuple):
     matmul_flops: Number
     moved_bytes: Number
     weight_bytes: Number
+    host_link_s: Number = 0.0
 
     @property
     def best(self) -> Number:
@@ -136,7 +138,7 @@ Rewrite = Callable[[Plan, tuple[Op, ...]], tuple[Op, ...]]
 
 def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> Cost:
     """A step through every pipeline stage. Arrays of steps give arrays of seconds."""
-    bound = floor = expected = compute = memory = 0.0
+    bound = floor = expected = compute = memory = crossing = 0.0
     flops = everything = weights = 0
     parts = []
     for plan, built, links in setting.stages(step):
@@ -147,7 +149,7 @@ def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> C
         over_link = setting.offload.seconds(plan) if setting.offload else 0.0
         bound = bound + most(most(products, moved), over_link)
         floor = floor + most(launched, over_link)
-        compute, memory = compute + products, memory + moved
+        compute, memory, crossing = compute + products, memory + moved, crossing + over_link
         total = totals(kernels)
         flops, everything = flops + total.matmul_flops, everything + total.bytes
         weights = weights + total.weights
@@ -168,6 +170,7 @@ def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> C
         flops,
         everything,
         weights,
+        crossing,
     )
 
 
