@@ -160,7 +160,8 @@ def _report(entry: Entry, found: Explained, asked: Asked) -> Report:
         notes.append(f"textbook against reality: {found.differs}")
     if found.price:
         notes.append(f"price: {found.price}")
-    notes += [f"source: {found.source}", *(f"go on: {command}" for command in found.commands)]
+    where = " (docs/sources.md names the seed)" if "seed" in found.source else ""
+    notes += [f"source: {found.source}{where}", *(f"go on: {command}" for command in found.commands)]
     if found.scope == "request":
         notes += limit_notes([(case.model, case.tokens)])
     notes += inferred_notes(case.model)

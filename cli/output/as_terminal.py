@@ -58,7 +58,9 @@ def render(report: Report) -> str:
         for row in table.rows:
             grid.add_row(*(Text(clean(cell)) for cell in row))
         # Wider than the terminal rather than cut: what runs over goes on in its next line.
-        console.print(grid, width=max(_width(), sum(widths) + gap * len(widths)), crop=False)
+        console.width = max(_width(), sum(widths) + gap * len(widths))
+        console.print(grid)
+        console.width = _width()
         console.print()
     if report.picture:
         drawn = Text.from_ansi(report.coloured) if report.coloured else Text(clean(report.picture))
@@ -68,9 +70,10 @@ def render(report: Report) -> str:
     return out.getvalue()
 
 
-def _fitted(table: Table, room: int) -> tuple[Table, int, list[str]]:
-    """`table`, the blanks between its columns, and what it does without, to be no wider than `room`."""
-    given_up: list[str] = []
+def _fitted(whole: Table, room: int) -> tuple[Table, int, list[str]]:
+    """A table, the blanks between its columns, and what it does without, to be no wider than `room`; all of
+    it where that does not help."""
+    table, given_up = whole, list[str]()
     for gap, spare in ((2, ""), (1, ""), *((1, name) for name in SPARE)):
         if spare in table.columns and spare:
             table = table.without(spare)
@@ -78,7 +81,7 @@ def _fitted(table: Table, room: int) -> tuple[Table, int, list[str]]:
         least = [_least(table, i) for i in range(len(table.columns))]
         if sum(least) + gap * (len(least) - 1) <= room:
             return table, gap, given_up
-    return table, 1, given_up
+    return whole, 1, []
 
 
 def _widths(table: Table, room: int) -> list[int]:

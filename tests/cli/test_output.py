@@ -389,3 +389,21 @@ def test_no_cell_is_cut_on_a_terminal(width: str) -> None:
     words = {word for line in plain.splitlines()[2:12] for word in line.split()}
     assert "a100-80g-sxm" in words
     assert words <= set(shown.split())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("ops", "--model", "llama-3-8b", "--gpu", "h100", "--seq", "2k"),
+        ("diagnose", "--model", "llama-3-8b", "--gpu", "h100", "--prompt", "2k"),
+        ("explain",),
+        ("quant", "--model", "llama-3-8b", "--gpu", "h100", "--seq", "2k"),
+        ("fit", "--model", "llama-3-8b", "--gpu", "h100,rtx4090,a100", "--seq", "8k"),
+    ],
+)
+def test_tables_of_one_model_fit_80_columns(asked: tuple[str, ...]) -> None:
+    env = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}
+    lines = infercost(*asked, env=env).stdout.splitlines()
+    rules = [i for i, line in enumerate(lines) if set(line.strip()) == {"─"}]
+    assert rules
+    assert max(len(line.rstrip()) for line in lines) <= 80
