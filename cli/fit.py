@@ -159,7 +159,11 @@ def fit(
         typer.Option("--non-kv", help="All that is no cache on a rank, where it was measured: 20GiB."),
     ] = None,
     capacity: Annotated[
-        str | None, typer.Option("--capacity", help="Memory of a card, in place of the sheet's: 79.29GiB.")
+        str | None,
+        typer.Option(
+            "--capacity",
+            help="Memory of a card, not the sheet's: 79.29GiB; a cap of 10GB in all: 10GB --share 1.",
+        ),
     ] = None,
     actual: Annotated[
         str | None,
