@@ -116,7 +116,8 @@ def report(grid: Grid, wanted: Filter, what_if: dict[str, int], totals: Totals, 
     notes.append(_kind(rows))
     notes += _near_limits(wanted, columns)
     notes.append(
-        "$/M out is what decoding costs; a request's prompt is in usd, and `infercost serve` mixes them"
+        "a batch's prompts are computed together and $/M out pays the decode steps alone, as in `request`; "
+        "slots that refill, prompts in the price: `infercost serve`"
     )
     notes += price_notes(grid.gpus, grid.price)
     quiet = [repr(_time(row, "e2e_s")) for row in rows]
