@@ -22,6 +22,7 @@ from . import InputError
 AT_HAND: ContextVar[Mapping[str, Any]] = ContextVar("at_hand", default=MappingProxyType({}))
 """Models and GPUs that a Python caller holds as objects, by the names the catalogues find them under."""
 MAX_SHEET_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 4 << 20
 MAX_LINE = 1 << 16
 MAX_DEPTH = 24
 MAX_NODES = 100_000

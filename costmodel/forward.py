@@ -16,7 +16,7 @@ from .attention import (
 )
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, layer_groups
 from .ffn import dense_ops, expert_ops, projection_ops
-from .op import Gather, Gemm, Op
+from .op import Gather, Op
 from .recurrent import (
     linear_attention_ops,
     recurrent_ops,
@@ -104,9 +104,7 @@ def _head(b: Builder) -> None:
     if "project_out" in outer:
         b.gemm("project_out", rows, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]
-    size = b.weight_bytes([matrix, *([outer["head_bias"]] if b.model.head_bias else [])])
-    math = b.recipe.format(matrix, -1, b.model).math or b.plan.activation
-    b.add("lm_head", Gemm(rows, matrix.cols, b.model.vocab, size, math, b.activation_bytes))
+    b.gemm("lm_head", rows, [matrix], [outer["head_bias"]] if b.model.head_bias else [])
 
 
 def _encoder(b: Builder, encoder: Encoder) -> None:

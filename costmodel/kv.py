@@ -152,10 +152,14 @@ def allocate(
     prefill yields the first token. Fixed states and cross-attention KV are taken as they are.
     Source: seed ledger, pg.waste and pg.concat; PagedAttention, arXiv 2309.06180, section 3.1.
 
-    Raises InputError where a policy lacks what it goes by.
+    Raises InputError where a policy lacks what it goes by, or reserves less than is held.
     """
+    if policy not in ("paged", "static", "concat"):
+        raise InputError(f"an allocator is paged, static or concat, not '{policy}'")
     if policy == "static" and reserved is None:
         raise InputError("a static allocator reserves a length: give --max-len")
+    if policy == "static" and reserved is not None and reserved < tokens:
+        raise InputError(f"{reserved:,} tokens reserved do not hold {tokens:,}")
     if policy == "concat" and prompt is None:
         raise InputError("growing by concatenation goes from a prompt: give --prompt and --gen")
     bill = cache_bill(model, tokens, batch, fmt, encoder)

@@ -98,8 +98,10 @@ def simulate(
     `users`: a closed system of so many, each of whom sends the next job when the last one is done, the first
     ones spread over `ramp_s`; None: jobs come at their own times.
 
-    Raises InputError where there is none, or more chunks than are worth running.
+    Raises InputError where there is none, more chunks than are worth running, or no such policy.
     """
+    if policy not in POLICIES:
+        raise InputError(f"simulated are {', '.join(POLICIES)}, not '{policy}'")
     if not jobs:
         raise InputError("a simulation needs at least one request")
     arrivals = _Arrivals(jobs, users, ramp_s)

@@ -207,7 +207,11 @@ def layer_draft(target: Setting, name: str) -> Draft:
         raise InputError(f"--draft {name}: the last layer of {model.name} does not stand alone")
     fused = Projections(f"{2 * model.hidden}x{model.hidden}")
     one = replace(last, blocks=(fused, *last.blocks), norms=last.norms + 2)
-    return Draft(name, target._replace(model=replace(model, layers=(one,), towers=())), 1, shared=True)
+    # In a file's formats, if it is of one: those of the last layer, which is the only one here.
+    final = len(model.layers) - 1
+    stored = tuple((min(at, 0), part, name, fmt) for at, part, name, fmt in model.stored if at in (-1, final))
+    draft = replace(model, layers=(one,), towers=(), stored=stored)
+    return Draft(name, target._replace(model=draft), 1, shared=True)
 
 
 def medusa_draft(target: Setting, heads: int) -> Draft:

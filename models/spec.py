@@ -10,7 +10,7 @@ from .. import InputError
 from .attention import Attention, CrossAttention
 from .cache import CacheSpec
 from .dimensions import MAX_DIMENSION, positive
-from .ffn import Dense, Experts, FeedForward
+from .ffn import Dense, Experts, FeedForward, Projections
 from .mixers import Mixer
 from .tensor import Tensor, parameters, vector
 
@@ -44,6 +44,12 @@ class Layer:
     blocks: tuple[Block, ...]
     norms: int = 2
     parallel: bool = False
+
+    @property
+    def main_blocks(self) -> int:
+        """Blocks that add to the residual stream and are split over ranks: all but `Projections`, side paths
+        that stand whole on every rank."""
+        return sum(not isinstance(block, Projections) for block in self.blocks)
 
     def caches(self) -> tuple[CacheSpec, ...]:
         return tuple(block.cache() for block in self.blocks if isinstance(block, Mixer))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..costmodel.attention import visited_pairs
 from ..costmodel.op import Attend, Collective, Gemm
-from ..costmodel.times.collectives import PCIE_BYTES_PER_S
+from ..costmodel.times.collectives import over_pcie
 from ..costmodel.times.device import Device
 from ..costmodel.times.experts import TILES, ExpertLayer
 from ..costmodel.times.pointwise import RowKernel
@@ -145,7 +145,7 @@ def read_collective(named: Mapping[str, Any], rows: Rows, device: Device) -> Ite
     size, world = rows["bytes"], rows["world"]
     if stack.startswith("oneccl") and op == "all_gather":
         size = size * world
-    pcie = device.link_bytes_per_s <= PCIE_BYTES_PER_S
+    pcie = over_pcie(device, world.max())
     if stack.startswith(("nccl", "oneccl")):
         family = "collective_pcie" if pcie else "collective"
     else:

@@ -14,7 +14,7 @@ from ...hardware.spec import Gpu
 from ..arith import kit
 from ..op import Collective, Work
 from ..roofline import floor_s
-from .device import Device, device
+from .device import BRIDGED, Device, device
 from .family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
@@ -75,8 +75,14 @@ SHOT_NORM, HOST_NORM = 12, 8
 EAGER_DEVICE_US = 3.0
 COPY_SHARE = 0.87
 PCIE_BYTES_PER_S = 64e9
-"""One way; at or below it ranks meet on the host's PCIe."""
+"""One way, of PCIe 5.0 x16: a link that is no faster, and no bridge, is the host's PCIe."""
 KB, MB = 1e3, 1e6
+
+
+def over_pcie(device: Device, ranks: int) -> bool:
+    """Whether so many ranks meet on the host's PCIe."""
+    bridged = device.gpu.link == "bridge" and ranks <= BRIDGED
+    return not bridged and device.link_bytes_per_s <= PCIE_BYTES_PER_S
 
 
 def steps(work: Collective, k: Any) -> Any:
@@ -148,7 +154,11 @@ def host_bound(host_s: Any, device_s: Any) -> Any:
 
 def launch_floor_s(work: Work, gpu: Gpu) -> Any:
     """The floor of any work: of a collective what its link takes, of the rest the roofline's."""
-    return wire_floor_s(work, device(gpu)) if isinstance(work, Collective) else floor_s(work, gpu)
+    return (
+        wire_floor_s(work, device(gpu).among(work.world))
+        if isinstance(work, Collective)
+        else floor_s(work, gpu)
+    )
 
 
 def wire_floor_s(work: Collective, device: Device) -> Any:

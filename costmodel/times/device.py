@@ -8,6 +8,10 @@ from typing import NamedTuple
 from ...hardware.spec import MIB, Gpu
 from ..roofline import peak_flops, vector_peak
 
+BRIDGED = 2
+"""Ranks that a bridge joins."""
+HOST_LINK_GB_PER_S = 64.0
+"""Of a card whose sheet names no link, and past a bridge: PCIe 4.0 x16, both directions."""
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12
 FLOPS_PER_CORE = {
@@ -35,6 +39,12 @@ class Device(NamedTuple):
     vector_flops: float
     generation: str
 
+    def among(self, ranks: int) -> Device:
+        """The device with the link that so many of it meet on: past the two of a bridge, the host's."""
+        if self.gpu.link != "bridge" or ranks <= BRIDGED:
+            return self
+        return self._replace(link_bytes_per_s=HOST_LINK_GB_PER_S / 2 * 1e9)
+
     def peak(self, math: str) -> float:
         """Dense FLOP/s of `math`, or of what the part computes it in where it has no such unit."""
         return peak_flops(self.gpu, math)
@@ -48,7 +58,7 @@ def device(gpu: Gpu) -> Device:
     each = FLOPS_PER_CORE.get(family, ASSUMED_FLOPS_PER_CORE)
     cores = (gpu.compute.cores if family else None) or max(1, round(peak / each))
     l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
-    link = (gpu.link_gb_per_s or 64.0) / 2 * 1e9
+    link = (gpu.link_gb_per_s or HOST_LINK_GB_PER_S) / 2 * 1e9
     return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, family)
 
 

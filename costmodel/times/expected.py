@@ -17,7 +17,7 @@ from ...models.sparsity import pattern
 from ..arith import alike, kit, least, mean, most, some
 from ..op import Attend, Collective, Gather, Gemm, GroupedGemm, Number, Op, Pointwise, Scan, Work, contents
 from ..roofline import math_dtype, sparsity_gain
-from .collectives import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
+from .collectives import custom_s, launch_floor_s, over_pcie, pcie_s, ring_s
 from .decode import decode_s, mla_decode_s
 from .device import Device, device
 from .experts import grouped_gemm_s, route_s
@@ -289,16 +289,16 @@ class Clock:
         return seconds + vector_s, Confidence("assumed", max(SCAN_ERROR, confidence.error))
 
     def _collective(self, work: Collective) -> tuple[Number, Confidence]:
-        key = Key(op=work.name)
-        if self.device.link_bytes_per_s <= PCIE_BYTES_PER_S:
+        key, device = Key(op=work.name), self.device.among(work.world)
+        if over_pcie(device, work.world):
             choice = self.choice("collective_pcie", key)
-            return pcie_s(work, self.device, choice.params), choice.confidence
+            return pcie_s(work, device, choice.params), choice.confidence
         choice = self.choice("collective", key)
-        seconds = ring_s(work, self.device, choice.params)
+        seconds = ring_s(work, device, choice.params)
         if work.name == "all_reduce" and work.world <= CUSTOM_RANKS:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
-            fast = custom_s(work, self.device, own.params)
+            fast = custom_s(work, device, own.params)
             quicker = own if mean(fast) < mean(seconds) else choice
             return least(seconds, fast), quicker.confidence
         return seconds, choice.confidence

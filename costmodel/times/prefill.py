@@ -222,8 +222,9 @@ def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) 
         spilt = switched(moved / device.l2_bytes, L2_SHARPNESS)
         blocks = k.ceil(work.new / lay.rows)
         moved = moved * (1 + (blocks - 1) * k.where(_causal(work), 0.5, 1.0) * spilt)
-    narrow = 1 if work.math == "fp8" else 2
-    moved = moved + work.sequences * work.new * work.heads * (narrow * work.qk_dim + 2 * work.v_dim)
+    wide = work.activation_bytes
+    row = (1 if work.math == "fp8" else wide) * work.qk_dim + wide * work.v_dim
+    moved = moved + work.sequences * work.new * work.heads * row
     memory_s = moved * _rate_s(device, working_set) / p["memory_share"]
     return p["launch_us"] * US + power_norm(tiles_s, memory_s, MEMORY_NORM)
 

@@ -143,9 +143,16 @@ def assumed(family: Family, wanted: Key, gpu: Gpu) -> Choice:
 
 
 def fits(wanted: Key, group: Group) -> bool:
-    """Whether a group is what was asked for: every field that was named agrees."""
-    pairs = zip(wanted, group.key, strict=True)
+    """Whether a group is what was asked for: every field that was named agrees, of a stack named without a
+    version (`vllm`) any version."""
+    whose = group.key.stack if "-" in wanted.stack else stack_name(group.key.stack)
+    pairs = zip(wanted, group.key._replace(stack=whose), strict=True)
     return all(not want or want == have or same_type(want, have) for want, have in pairs)
+
+
+def stack_name(stack: str) -> str:
+    """`vllm` of `vllm-0.24.0`."""
+    return stack.split("-")[0]
 
 
 def same_type(a: object, b: object) -> bool:
@@ -185,7 +192,7 @@ def key_distance(wanted: Key, have: Key, default: bool = False) -> float:
         named = wanted.kernel and wanted.kernel == have.kernel
         return total + (0.0 if default or named else NOT_DEFAULT)
     if wanted.stack != have.stack:
-        family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
+        family = stack_name(wanted.stack) == stack_name(have.stack)
         total += OTHER_VERSION if family else OTHER_STACK + (0.0 if default else OTHER_VERSION)
     if wanted.kernel != have.kernel:
         total += OTHER_KERNEL + (0.0 if default else OTHER_VERSION)
