@@ -15,7 +15,8 @@ from ..models.spec import Model
 from .arith import ceil_div
 from .early_exit import Exits, at_every, early_exit
 from .memory import SHARE, Load, Memory, peak_memory, widest_prefill
-from .serving import CHUNK, Steady, Workload, most_within, pieces, steady, usd_per_million
+from .search import most_within
+from .serving import CHUNK, Steady, Workload, pieces, steady, usd_per_million
 from .setting import Setting
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
 from .step import Step

@@ -15,11 +15,10 @@ from ..hardware.spec import Gpu
 from .deployment import Deployment, Figures, evaluate
 from .levers import RESOURCES, Lever
 from .op import Attend, Collective, Gather, Op, Pointwise, Scan
-from .roofline import default_dtype, peak_flops, vector_peak, work_math, work_peak
+from .roofline import default_dtype, floor_s, peak_flops, vector_peak, work_math, work_peak
 from .serving import intensity, step_verdict
 from .setting import Setting, step_cost
 from .step import Step
-from .times.collectives import launch_floor_s
 
 OBJECTIVES = {
     "ttft": "ttft_s",
@@ -150,7 +149,7 @@ def step_shares(setting: Setting, step: Step) -> Shares:
     for _, kernels, links in setting.stages(step):
         every = (*kernels, *links)
         if setting.clock is None:
-            times = [float(op.count * launch_floor_s(op.work, setting.gpu)) for op in every]
+            times = [float(op.count * floor_s(op.work, setting.gpu)) for op in every]
         else:
             times = [float(one.seconds) for one in setting.clock.each(every)]
         for op, time in zip(every, times, strict=True):
@@ -180,7 +179,7 @@ def op_shares(op: Op, time: float, gpu: Gpu) -> Shares:
     if isinstance(work, Collective):
         return {"links": time}
     moved = op.bytes
-    least = float(op.count * launch_floor_s(work, gpu))
+    least = float(op.count * floor_s(work, gpu))
     out: Shares = {}
     if isinstance(work, Pointwise | Gather) and time > least:
         out["launches"], time = time - least, least

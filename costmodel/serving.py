@@ -8,7 +8,7 @@ DeepSpeed-FastGen, arXiv 2401.08671 (chunked, SplitFuse); DistServe, arXiv 2401.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import InputError
@@ -351,12 +351,3 @@ def asymptote(setting: Setting, work: Workload) -> Asymptote:
 def knee(points: Iterable[Steady]) -> Steady:
     """The point of greatest throughput over latency."""
     return max(points, key=lambda point: point.power)
-
-
-def most_within(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest count up to `limit` for which `holds`, which is true up to it and false beyond; 0: none."""
-    low, high = 0, limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

@@ -17,11 +17,14 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 from .. import InputError
+from .search import most_within
+from .serving import POLICIES as EVERY
 from .step_times import StepTimes
 
 Z95 = 1.959964
 """Standard errors on either side of a mean that hold 95 % of a normal distribution."""
-POLICIES = ("static", "continuous", "chunked")
+POLICIES = EVERY[:3]
+"""Those that one device runs by itself."""
 MOST_CHUNKS = 2_000_000
 
 
@@ -216,13 +219,7 @@ class _Slots:
 
     def steps_until(self, seconds: float, most: int) -> int:
         """The fewest steps (1 to `most`) after which `seconds` have passed."""
-        if self.span_s(most) <= seconds:
-            return most
-        low, high = 0, most
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.span_s(middle) < seconds else (low, middle)
-        return high
+        return 1 + most_within(lambda steps: self.span_s(steps) < seconds, most - 1)
 
     def advance(self, steps: int, prompts: Sequence[Job]) -> list[int]:
         """Take the steps; the jobs that are done then."""

@@ -18,7 +18,7 @@ from ..models.spec import Layer, Model
 from .arith import ceil_div
 from .kv import cache_bill
 from .memory import peak_memory
-from .roofline import ridge, work_math
+from .roofline import ridge, turning_tokens, work_math
 from .setting import Cost, Setting, step_cost
 from .sharding import Parallel
 from .step import Segment, Step
@@ -354,8 +354,8 @@ def free_tokens(setting: Setting) -> float:
     """
     bill = weight_bill(setting.model, setting.recipe)
     matrices = [part for part in bill.components if part.name in MATRICES]
-    bits = sum(part.bytes for part in matrices) / sum(part.parameters for part in matrices)
-    return ridge(setting.gpu, main_type(setting)).datasheet * bits / 2
+    each = sum(part.bytes for part in matrices) / sum(part.parameters for part in matrices)
+    return turning_tokens(ridge(setting.gpu, main_type(setting)).datasheet, each)
 
 
 def main_type(setting: Setting) -> str:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...hardware.spec import Gpu
-from ..arith import kit
-from ..op import Collective, Work
-from ..roofline import floor_s
-from .device import BRIDGED, Device, device
+from ..arith import kit, power_norm
+from ..op import Collective
+from ..roofline import BRIDGED
+from .device import Device
 from .family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
@@ -147,20 +146,4 @@ def custom_s(work: Collective, device: Device, p: Params, working_set: Any = Non
 
 def host_bound(host_s: Any, device_s: Any) -> Any:
     """Without a CUDA graph the host's launch hides whatever is shorter than it."""
-    high = kit(host_s, device_s).most(host_s, device_s)
-    low = kit(host_s, device_s).least(host_s, device_s)
-    return high * (1 + (low / high) ** HOST_NORM) ** (1 / HOST_NORM)
-
-
-def launch_floor_s(work: Work, gpu: Gpu) -> Any:
-    """The floor of any work: of a collective what its link takes, of the rest the roofline's."""
-    return (
-        wire_floor_s(work, device(gpu).among(work.world))
-        if isinstance(work, Collective)
-        else floor_s(work, gpu)
-    )
-
-
-def wire_floor_s(work: Collective, device: Device) -> Any:
-    """Wire bytes over the one-way bandwidth of the link: what a ring cannot beat."""
-    return work.wire_bytes / device.link_bytes_per_s
+    return power_norm(host_s, device_s, HOST_NORM)

@@ -6,12 +6,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...hardware.spec import MIB, Gpu
-from ..roofline import peak_flops, vector_peak
+from ..roofline import link_bytes_per_s, peak_flops, vector_peak
 
-BRIDGED = 2
-"""Ranks that a bridge joins."""
-HOST_LINK_GB_PER_S = 64.0
-"""Of a card whose sheet names no link, and past a bridge: PCIe 4.0 x16, both directions."""
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12
 FLOPS_PER_CORE = {
@@ -40,10 +36,8 @@ class Device(NamedTuple):
     generation: str
 
     def among(self, ranks: int) -> Device:
-        """The device with the link that so many of it meet on: past the two of a bridge, the host's."""
-        if self.gpu.link != "bridge" or ranks <= BRIDGED:
-            return self
-        return self._replace(link_bytes_per_s=HOST_LINK_GB_PER_S / 2 * 1e9)
+        """The device with the link that so many of it meet on."""
+        return self._replace(link_bytes_per_s=link_bytes_per_s(self.gpu, ranks))
 
     def peak(self, math: str) -> float:
         """Dense FLOP/s of `math`, or of what the part computes it in where it has no such unit."""
@@ -58,8 +52,8 @@ def device(gpu: Gpu) -> Device:
     each = FLOPS_PER_CORE.get(family, ASSUMED_FLOPS_PER_CORE)
     cores = (gpu.compute.cores if family else None) or max(1, round(peak / each))
     l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
-    link = (gpu.link_gb_per_s or HOST_LINK_GB_PER_S) / 2 * 1e9
-    return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, family)
+    vector = vector_peak(gpu) or peak / 16
+    return Device(gpu, gpu.bandwidth, cores, l2, link_bytes_per_s(gpu), vector, family)
 
 
 def generation(gpu: Gpu) -> str:

@@ -17,9 +17,8 @@ from ...hardware.engine import EngineTimes, Machine
 from ...hardware.spec import Gpu
 from ..arith import power_norm
 from ..op import Attend, Gemm, GroupedGemm, Number, Op
-from ..roofline import compute_s
+from ..roofline import compute_s, step_floor_s
 from ..step import Plan
-from .collectives import launch_floor_s
 from .expected import Clock
 
 OVERLAP = 4
@@ -76,10 +75,10 @@ def step_parts(
     compute = gpu.compute
     known = compute.cores is not None and compute.clock_ghz is not None
     return StepParts(
-        sum(op.count * launch_floor_s(op.work, gpu) for op in (*kernels, *links)),
+        step_floor_s((*kernels, *links), gpu),
         None if clock is None else clock.total((*kernels, *links)).seconds,
         0.0 if clock is None else clock.total(links).seconds,
-        sum(op.count * launch_floor_s(op.work, gpu) for op in links),
+        step_floor_s(links, gpu),
         read[16],
         read[8],
         read[4],

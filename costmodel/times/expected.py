@@ -16,8 +16,8 @@ from ...hardware.spec import Gpu
 from ...models.sparsity import pattern
 from ..arith import alike, kit, least, mean, most, some
 from ..op import Attend, Collective, Gather, Gemm, GroupedGemm, Number, Op, Pointwise, Scan, Work, contents
-from ..roofline import math_dtype, sparsity_gain
-from .collectives import custom_s, launch_floor_s, over_pcie, pcie_s, ring_s
+from ..roofline import floor_s, math_dtype, sparsity_gain
+from .collectives import custom_s, over_pcie, pcie_s, ring_s
 from .decode import decode_s, mla_decode_s
 from .device import Device, device
 from .experts import grouped_gemm_s, route_s
@@ -150,7 +150,7 @@ class Clock:
 
     def _time(self, work: Work) -> Expected:
         seconds, confidence = self._raw(work)
-        return Expected(most(seconds, launch_floor_s(work, self.gpu)), confidence)
+        return Expected(most(seconds, floor_s(work, self.gpu)), confidence)
 
     def _raw(self, work: Work) -> tuple[Number, Confidence]:
         match work:

@@ -17,7 +17,7 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.op import Attend, Collective, Gather, Gemm, GroupedGemm, Pointwise, Scan, Work
 from infercost.costmodel.roofline import floor_s, step_floor_s, work_peak
 from infercost.costmodel.step import Plan, Run, decode, prefill
-from infercost.costmodel.times.collectives import launch_floor_s, over_pcie, pcie_s, ring_s
+from infercost.costmodel.times.collectives import over_pcie, pcie_s, ring_s
 from infercost.costmodel.times.decode import MLA_DECODE, mla_decode_s
 from infercost.costmodel.times.device import device
 from infercost.costmodel.times.expected import Clock, pooled
@@ -475,8 +475,8 @@ def test_a_bridge_joins_two() -> None:
     """RTX 3090: NVLink of 112.5 GB/s both ways between two; four meet on PCIe 4.0 x16, 32 GB/s one way."""
     gpu, size = load_gpu("rtx3090"), 8 << 20
     two, four = Collective("all_reduce", size, 2), Collective("all_reduce", size, 4)
-    assert launch_floor_s(two, gpu) == pytest.approx(size / 56.25e9)
-    assert launch_floor_s(four, gpu) == pytest.approx(2 * 3 / 4 * size / 32e9)
+    assert floor_s(two, gpu) == pytest.approx(size / 56.25e9)
+    assert floor_s(four, gpu) == pytest.approx(2 * 3 / 4 * size / 32e9)
     assert [over_pcie(device(gpu), ranks) for ranks in (2, 4)] == [False, True]
     assert over_pcie(device(load_gpu("l40s")), 2)
     assert not over_pcie(device(load_gpu("h100")), 8)

@@ -14,13 +14,13 @@ from infercost.costmodel.batching import Lengths
 from infercost.costmodel.disaggregated import Prefiller
 from infercost.costmodel.memory import Load, shared_bytes
 from infercost.costmodel.request import Request, dollars
+from infercost.costmodel.search import most_within
 from infercost.costmodel.serving import (
     POLICIES,
     Workload,
     disaggregated,
     handover,
     knee,
-    most_within,
     pieces,
     steady,
     usd_per_million,
