@@ -15,6 +15,15 @@ Number = Any
 """int, float or a numpy array of them; counts of a scalar run are exact integers."""
 
 
+WIDE, BYTE = 1.5, 0.75
+"""Bytes per value, scales included, from which a matrix counts as 16 bit, and as 8 bit."""
+
+
+def stored_bits(bytes_per_value: float) -> int:
+    """16, 8 or 4: as what values of so many bytes are read."""
+    return 16 if bytes_per_value >= WIDE else 8 if bytes_per_value >= BYTE else 4
+
+
 class Bytes(NamedTuple):
     """Bytes moved, by class."""
 
@@ -47,6 +56,10 @@ class Gemm:
     stored: str = ""
 
     kind = "gemm"
+
+    @property
+    def bytes_per_weight(self) -> Number:
+        return self.weight_bytes / (self.batch * self.inner * self.outer)
 
     @property
     def matmul_flops(self) -> Number:
@@ -82,6 +95,10 @@ class GroupedGemm:
     stored: str = ""
 
     kind = "grouped_gemm"
+
+    @property
+    def bytes_per_weight(self) -> Number:
+        return self.expert_bytes / (self.inner * self.outer)
 
     @property
     def matmul_flops(self) -> Number:
@@ -132,6 +149,11 @@ class Attend:
     v_in_k: bool = False
 
     kind = "attend"
+
+    @property
+    def bytes_per_value(self) -> Number:
+        """Of K and V as the kernel reads them, scales included."""
+        return self.row_bytes / (self.kv_heads * (self.qk_dim + (0 if self.v_in_k else self.v_dim)))
 
     @property
     def _score_values(self) -> Number:

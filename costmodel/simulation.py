@@ -219,6 +219,8 @@ class _Slots:
 
     def steps_until(self, seconds: float, most: int) -> int:
         """The fewest steps (1 to `most`) after which `seconds` have passed."""
+        if self.span_s(most) <= seconds:
+            return most
         return 1 + most_within(lambda steps: self.span_s(steps) < seconds, most - 1)
 
     def advance(self, steps: int, prompts: Sequence[Job]) -> list[int]:

@@ -55,11 +55,15 @@ class Compute:
                 raise InputError(f"{name} must be positive, not {value}")
 
     @property
+    def clocks_per_s(self) -> float | None:
+        """Of all cores together, or None where their number or their clock is not known."""
+        return None if self.cores is None or self.clock_ghz is None else self.cores * self.clock_ghz * 1e9
+
+    @property
     def flops_per_s(self) -> float | None:
         """Cores x FLOP/clock/core x clock, or None where one of them is not known."""
-        if self.cores is None or self.clock_ghz is None or self.flops_per_clock_per_core is None:
-            return None
-        return self.cores * self.flops_per_clock_per_core * self.clock_ghz * 1e9
+        clocks, each = self.clocks_per_s, self.flops_per_clock_per_core
+        return None if clocks is None or each is None else clocks * each
 
 
 @dataclass(frozen=True)

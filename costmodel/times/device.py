@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...hardware.spec import MIB, Gpu
 from ..roofline import link_bytes_per_s, peak_flops, vector_peak
 
+USUAL_CLOCK_GHZ = 1.5
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12
 FLOPS_PER_CORE = {
@@ -34,6 +35,11 @@ class Device(NamedTuple):
     link_bytes_per_s: float
     vector_flops: float
     generation: str
+
+    @property
+    def clock_hz(self) -> float:
+        """Of a core; the usual one where the sheet names none."""
+        return (self.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
 
     def among(self, ranks: int) -> Device:
         """The device with the link that so many of it meet on."""

@@ -15,7 +15,21 @@ from ...hardware.calibration import Key
 from ...hardware.spec import Gpu
 from ...models.sparsity import pattern
 from ..arith import alike, kit, least, mean, most, some
-from ..op import Attend, Collective, Gather, Gemm, GroupedGemm, Number, Op, Pointwise, Scan, Work, contents
+from ..op import (
+    WIDE,
+    Attend,
+    Collective,
+    Gather,
+    Gemm,
+    GroupedGemm,
+    Number,
+    Op,
+    Pointwise,
+    Scan,
+    Work,
+    contents,
+    stored_bits,
+)
 from ..roofline import floor_s, math_dtype, sparsity_gain
 from .collectives import custom_s, over_pcie, pcie_s, ring_s
 from .decode import decode_s, mla_decode_s
@@ -233,8 +247,8 @@ class Clock:
     def _attend(self, work: Attend) -> tuple[Number, Confidence]:
         if work.stage != "fused":
             return self._eager(work)
-        stored = work.row_bytes / (work.kv_heads * (work.qk_dim + (0 if work.v_in_k else work.v_dim)))
-        kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
+        stored = work.bytes_per_value
+        kv = "bf16" if alike(stored >= WIDE, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
         few = alike(work.new <= FEW_NEW, "decoding or prefill")
         decoding = few and (work.cached or alike(work.new == 1, "decoding or prefill"))
@@ -244,6 +258,7 @@ class Clock:
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
         seconds, confidence = self._formula(timed, work, choice)
         sparse = not decoding and not some(work.window) and some(work.pairs < 0.999 * dense_pairs(work))
+        # Of narrow caches those of a whole byte were measured.
         if sparse or not alike(stored >= 0.9, "the format of the cache"):
             confidence = confidence.loosened()
         return seconds, confidence
@@ -315,10 +330,8 @@ def gemm_type(work: Gemm) -> str:
         return narrow[work.math]
     if work.math in ("fp32", "tf32"):
         return work.math
-    each = work.weight_bytes / (work.inner * work.outer * work.batch)
-    if each >= 1.5 or pattern(work.stored):
-        return "bf16"
-    return "int8_wo" if each >= 0.75 else "int4_wo"
+    bits = 16 if pattern(work.stored) else stored_bits(work.bytes_per_weight)
+    return {16: "bf16", 8: "int8_wo", 4: "int4_wo"}[bits]
 
 
 def measured_format(work: Gemm) -> bool:
@@ -335,8 +348,8 @@ def grouped_type(work: GroupedGemm) -> str:
     if work.stored == "mxfp4":
         return "w4a16_mxfp4"
     # No grouped kernel over weights of 8 bits was measured; they are read as 16-bit kernels read theirs.
-    wide = work.expert_bytes >= 0.75 * work.inner * work.outer or pattern(work.stored)
-    return "bf16" if wide else "int4_wo"
+    narrow = stored_bits(work.bytes_per_weight) == 4 and not pattern(work.stored)
+    return "int4_wo" if narrow else "bf16"
 
 
 def pooled(parts: Iterable[tuple[float, Confidence]]) -> Confidence:

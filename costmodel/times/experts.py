@@ -15,7 +15,7 @@ from ..arith import Kit, kit, power_norm
 from ..op import Bytes, GroupedGemm
 from .device import Device
 from .family import US, Family, Parameter, Params, cold_share, forms
-from .gemm import NARROW_BYTES
+from .gemm import NARROW_BYTES, value_s
 
 RIDGE = 0.6
 MOE = Family(
@@ -137,12 +137,10 @@ def grouped_s(
     """One grouped GEMM: its tiles over the SMs, and the bytes of the experts touched."""
     sm_flops = device.peak(math) / device.cores
     depth = STEP * k.ceil(inner / STEP)
-    mma, feed = p["mma_share"] * sm_flops, p["feed_share"] * sm_flops
     best = None
     for height, across in TILES:
         waves = tiles[height] * k.ceil(outer / across) / device.cores + 1
-        per_value = k.most(2 * height * across / mma, (height * a + across * w) / feed)
-        seconds = waves * (p["wave_us"] * US + depth * per_value)
+        seconds = waves * (p["wave_us"] * US + depth * value_s(height, across, a, w, sm_flops, p, k))
         best = seconds if best is None else k.least(best, seconds)
     moved = distinct * outer * inner * w + rows * (inner * a + 2 * outer)
     return power_norm(best, moved * cold / (p["memory_share"] * device.bandwidth), MEMORY_NORM)
@@ -158,11 +156,8 @@ def grouped_gemm_s(work: GroupedGemm, device: Device, p: Params) -> Any:
     """Seconds of one grouped GEMM of a model's list; the first also gathers its tokens' rows."""
     k = kit(work.rows, work.distinct, *p.values())
     a = NARROW_BYTES.get(work.math, work.activation_bytes)
-    w = work.expert_bytes / (work.inner * work.outer)
-    tiles = tiles_of(work.rows, k.most(work.distinct, 1))
-    seconds = grouped_s(
-        work.rows, work.distinct, tiles, work.math, a, w, work.outer, work.inner, device, p, k
-    )
+    shape = (work.rows, work.distinct, tiles_of(work.rows, k.most(work.distinct, 1)), work.math)
+    seconds = grouped_s(*shape, a, work.bytes_per_weight, work.outer, work.inner, device, p, k)
     gathered = permute_bytes(work.input_rows, work.rows, work.inner, a)
     gathered = k.where(work.input_rows < work.rows, gathered, 0)
     return seconds + gathered / (p["move_share"] * device.bandwidth)

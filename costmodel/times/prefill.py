@@ -43,7 +43,6 @@ MLA_PREFILL = PREFILL._replace(name="mla_prefill")
 MEMORY_NORM, SOFTMAX_NORM, L2_SHARPNESS = 1.2, 1.5, 4
 L2_BYTES_PER_CLOCK = 12
 EXP_PER_CLOCK = 16
-USUAL_CLOCK_GHZ = 1.5
 FALLBACK_SHARE = 0.09
 """Share of the peak of TensorRT-LLM's fallback for vision heads of 72 on Blackwell."""
 QUANTISER_TOKEN_BYTES = 1536
@@ -244,8 +243,7 @@ def _rate_s(device: Device, working_set: Any) -> Any:
     """Seconds per byte: memory's where the working set misses L2, L2's where it fits."""
     if not device.generation:
         return 1 / device.bandwidth
-    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
-    inside = 1 / (device.cores * clock * L2_BYTES_PER_CLOCK)
+    inside = 1 / (device.cores * device.clock_hz * L2_BYTES_PER_CLOCK)
     outside = 1 / min(device.bandwidth, 1 / inside)
     if working_set is None:
         return outside
@@ -272,10 +270,9 @@ def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: 
     # A causal schedule ends on blocks of all lengths; an even one on a part-filled wave.
     idle = average * (waves * device.cores / ctas - 1)
     waited = k.where(_causal(work), p["tail"] * 0.5 * longest, k.least(p["tail"], 1) * idle)
-    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
     flops = 4 * lay.rows * lay.keys * lay.width * device.cores / device.peak(work.math)
     share = k.where(lay.off_path, p["mma_share"] * p["off_path"], p["mma_share"])
-    scores_s = p["exp_cost"] * lay.rows * lay.keys / (EXP_PER_CLOCK * clock)
+    scores_s = p["exp_cost"] * lay.rows * lay.keys / (EXP_PER_CLOCK * device.clock_hz)
     tuned = power_norm(flops / share, scores_s, SOFTMAX_NORM)
     tile_s = k.where(lay.fallback, flops / FALLBACK_SHARE, tuned)
     wave_us = p["wave_us"]
