@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -116,7 +116,7 @@ def decode(data: bytes, origin: str, most: int = MAX_SHEET_BYTES, kind: str = "a
         raise InputError(f"{origin}: not UTF-8 text (byte {error.start})") from None
 
 
-def parse_json(text: str, origin: str) -> Any:
+def parse_json(text: str, origin: str, parse_int: Callable[[str], int] = int) -> Any:
     """The value that a JSON text holds. Raises SheetError for what is none, or has too many parts in it.
 
     A list takes 2 bytes of text and 88 of memory; numbers and words take 16 times their text at most.
@@ -124,7 +124,7 @@ def parse_json(text: str, origin: str) -> Any:
     if text.count("[") + text.count("{") > MAX_PARTS:
         raise SheetError(f"{origin}: more than {MAX_PARTS:,} lists and objects")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=parse_int)
     except RecursionError:
         raise SheetError(f"{origin}: nested too deeply") from None
     except ValueError as error:

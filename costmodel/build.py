@@ -7,7 +7,7 @@ from typing import Any
 
 from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
-from ..models.tensor import Tensor
+from ..models.tensor import Tensor, vector
 from .op import Gemm, Number, Op, Pointwise, Work, contents
 from .step import Plan, Step
 
@@ -100,14 +100,18 @@ class Builder:
         work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes, rows)
         self.add(name, work, count)
 
+    def norm_weights(self) -> list[Tensor]:
+        """Those of a norm of the hidden width."""
+        values = self.model.norm.values(self.hidden)
+        return [vector("norms", "norm", values)] if values else []
+
     def norms(self, tokens: Number, layer: Layer, prefix: str = "") -> None:
         """The layer's norms of the hidden width: one fused with each residual add, the rest alone.
 
         A layer adds to the residual after each main block, or once for blocks side by side; Gemma's
         sandwich norms come on top of those.
         """
-        own = self.model.norm.values(self.hidden)
-        weight = [Tensor("norms", "norm", 1, own, "vector")] if own else []
+        weight = self.norm_weights()
         values = tokens * self.hidden
         adds, added = (1, layer.main_blocks) if layer.parallel else (layer.main_blocks, 1)
         fused = min(layer.norms, adds)

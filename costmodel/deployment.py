@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .. import InputError
 from ..models.spec import Model
-from .arith import ceil_div
+from .arith import ceil_div, rounded_up
 from .early_exit import Exits, at_every, early_exit
 from .memory import SHARE, Load, Memory, peak_memory, widest_prefill
 from .search import most_within
@@ -88,7 +88,7 @@ class Deployment(NamedTuple):
         """
         held = self.work.held_tokens
         if self.reserved is None:
-            return ceil_div(held, BLOCK_TOKENS) * BLOCK_TOKENS
+            return rounded_up(held, BLOCK_TOKENS)
         if self.reserved < held:
             raise InputError(f"{self.reserved:,} reserved tokens are fewer than the {held:,} a request holds")
         return self.reserved

@@ -6,7 +6,7 @@ from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Encoder, Layer, grouped
-from ..models.tensor import Tensor
+from ..models.tensor import vector
 from .arith import some
 from .attention import (
     attention_ops,
@@ -14,7 +14,7 @@ from .attention import (
     encoder_attention_ops,
     latent_attention_ops,
 )
-from .build import GATE_FLOPS, NORM_FLOPS, Builder, layer_groups
+from .build import ACTIVATION_FLOPS, NORM_FLOPS, Builder, by_name, layer_groups
 from .ffn import dense_ops, expert_ops, projection_ops
 from .op import Gather, Op
 from .recurrent import (
@@ -82,12 +82,7 @@ def _embedding(b: Builder) -> None:
         elif tensor.name == "position_biases":
             b.add("position_bias", Gather(1, 0, b.weight_bytes([tensor])))
     if b.model.embedding_norm:
-        b.pointwise("embedding_norm", tokens * width, 1, 1, NORM_FLOPS, _norm(b))
-
-
-def _norm(b: Builder) -> list[Tensor]:
-    values = b.model.norm.values(b.hidden)
-    return [Tensor("norms", "norm", 1, values, "vector")] if values else []
+        b.pointwise("embedding_norm", tokens * width, 1, 1, NORM_FLOPS, b.norm_weights())
 
 
 def _head(b: Builder) -> None:
@@ -98,9 +93,9 @@ def _head(b: Builder) -> None:
     rows = b.step.logit_rows
     if not some(rows):
         return
-    outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
+    outer = by_name(b.model.outer_tensors())
     if b.model.final_norm:
-        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b), rows=rows)
+        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, b.norm_weights(), rows=rows)
     if "project_out" in outer:
         b.gemm("project_out", rows, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]
@@ -122,9 +117,9 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
     for stem in encoder.stem:
         matrix, bias = stem.tensors()
         b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])
-        b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, GATE_FLOPS - 1)
+        b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, ACTIVATION_FLOPS)
     if encoder.extra:
-        extra = Tensor("encoder", "encoder_extra", 1, encoder.extra, "vector")
+        extra = vector("encoder", "encoder_extra", encoder.extra)
         b.add("encoder.positions", Gather(1, 0, b.weight_bytes([extra])))
     for layer, times in grouped(encoder.layers):
         b.times = times
@@ -136,5 +131,5 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
         b.norms(tokens, layer, "encoder.")
     b.times = 1
     if encoder.final_norm:
-        b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, _norm(b))
+        b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, b.norm_weights())
     b.layer, b.hidden = -1, decoder_hidden

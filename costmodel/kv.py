@@ -8,7 +8,7 @@ from .. import InputError
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.spec import Model
-from .arith import ceil_div, least
+from .arith import least, rounded_up
 
 STATE_ACTIVATION_BYTES = 2
 """Convolution states are kept in the activations' 16-bit type, recurrent states in fp32."""
@@ -171,7 +171,7 @@ def allocate(
         row = row_bytes(cache, fmt) * layers * batch
         held, per_token = cached_tokens(cache, tokens), per_token + row
         if policy == "paged":
-            allocated += row * (int(ceil_div(held, block)) * block - held)
+            allocated += row * (int(rounded_up(held, block)) - held)
         elif policy == "static" and reserved is not None:
             allocated += row * (cached_tokens(cache, reserved) - held)
         elif prompt is not None:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from .. import InputError
 from ..sheets import opened
+from .dimensions import rounded_up
 from .gguf_model import model_from_header
 from .spec import Model
 
@@ -78,7 +79,7 @@ class GgufHeader(NamedTuple):
     @property
     def predicted_size(self) -> int:
         """Header, padding, and every tensor padded to the alignment: exact to the byte."""
-        return self.data_offset + sum(_aligned(tensor.bytes, self.alignment) for tensor in self.tensors)
+        return self.data_offset + sum(rounded_up(tensor.bytes, self.alignment) for tensor in self.tensors)
 
 
 class _Walk:
@@ -176,7 +177,7 @@ def _header(walk: _Walk, gguf: Any) -> GgufHeader:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
         raise walk.error(f"an alignment of {alignment}")
-    offset = _aligned(walk.file.tell(), alignment)
+    offset = rounded_up(walk.file.tell(), alignment)
     return GgufHeader(metadata, tensors, offset, alignment, walk.size)
 
 
@@ -199,10 +200,6 @@ def _tensor(walk: _Walk, gguf: Any) -> GgufTensor:
     if shape and shape[0] % block:
         raise walk.error(f"tensor '{name}' has rows of {shape[0]}, not whole blocks of {block}")
     return GgufTensor(name, shape, kind.name.lower(), elements // block * block_bytes, offset)
-
-
-def _aligned(value: int, to: int) -> int:
-    return -(-value // to) * to
 
 
 def model_from_gguf(path: Path) -> Model:

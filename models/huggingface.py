@@ -7,13 +7,12 @@ the family's reader does not know, is refused by name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from .. import InputError
-from ..sheets import nearest
+from ..sheets import nearest, parse_json
 from .hf.class_defaults import CLASS_DEFAULTS
 from .hf.decoder import Style, context_of, stack
 from .hf.families import FAMILIES
@@ -45,12 +44,7 @@ _NOT_COUNTED: dict[str, dict[str, bool]] = {
 
 def read_config(text: str, origin: str) -> dict[str, Any]:
     """The JSON object in `text`. Raises InputError for anything else, however deep or large."""
-    try:
-        data = json.loads(text, parse_int=_bounded_int)
-    except RecursionError:
-        raise InputError(f"{origin}: nested too deeply for a config.json") from None
-    except ValueError as error:
-        raise InputError(f"{origin}: not valid JSON: {error}") from None
+    data = parse_json(text, origin, _bounded_int)
     if not isinstance(data, dict):
         raise InputError(f"{origin}: a config.json is an object, not a {type(data).__name__}")
     return data
@@ -85,25 +79,11 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
         dtype = _dtype(outer, text)
         text.refuse_unread(inner_family)
         return Model(
+            **{**vars(parts), "tied": tied},
             name=name or _name(data) or family,
-            hidden=parts.hidden,
-            vocab=parts.vocab,
-            layers=parts.layers,
             source=source or f"config.json ({origin}), model_type {family}",
-            tied=tied,
-            norm=parts.norm,
-            final_norm=parts.final_norm,
-            embedding_norm=parts.embedding_norm,
-            positions=parts.positions,
-            position_biases=parts.position_biases,
-            head_bias=parts.head_bias,
-            embedding_width=parts.embedding_width,
-            side_width=parts.side_width,
-            side_rows=parts.side_rows,
-            context=parts.context,
             dtype=dtype,
             weights=published_weights(outer, text, dtype),
-            encoder=parts.encoder,
             towers=towers_of(outer, family, parts.hidden),
             inferred=tuple(inferred),
         )

@@ -85,7 +85,7 @@ GGUF_MIXES = (
 
 def recipe_names() -> list[str]:
     """Every recipe with a name of its own."""
-    plain = [name for name, fmt in formats().items() if fmt.note != "GGUF"]
+    plain = [name for name, fmt in formats().items() if not fmt.in_files]
     return [*plain, *_NAMED, *_EXPERT_RECIPES, *GGUF_MIXES]
 
 

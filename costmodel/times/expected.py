@@ -91,9 +91,8 @@ class Clock:
         self._by_stack: dict[str, Clock] = {stack: self}
         self._own, self._library = own, library
         self._chosen: dict[tuple[str, Key], Choice] = {}
-        self._timed: dict[tuple[Key, Work], Expected] = {}
+        self._timed: dict[tuple[str, Work], Expected] = {}
         self._timed_arrays: dict[tuple[Any, ...], Expected] = {}
-        self._experts_key = Key(dtype="bf16")
         self._rows_seen: tuple[Number, Number, Any] | None = None
 
     def of(self, stack: str) -> Clock:
@@ -120,26 +119,27 @@ class Clock:
             self._chosen[(family, key)] = known
         return known
 
-    def expected(self, work: Work) -> Expected:
-        """Expected time of one launch of `work`, from cold memory."""
+    def expected(self, work: Work, experts: str = "bf16") -> Expected:
+        """Expected time of one launch of `work`, from cold memory; `experts`: what the calibrations call the
+        type of those that it routes to or adds up, if it does."""
         try:
-            known = self._timed.get((self._experts_key, work))
+            known = self._timed.get((experts, work))
         except TypeError:
-            return self._expected_array(work)
+            return self._expected_array(work, experts)
         if known is None:
-            known = self._timed[(self._experts_key, work)] = self._time(work)
+            known = self._timed[(experts, work)] = self._time(work, experts)
         return known
 
-    def _expected_array(self, work: Work) -> Expected:
+    def _expected_array(self, work: Work, experts: str) -> Expected:
         """The same of an array: small ones are remembered, for many settings ask for them again."""
         if sum(getattr(value, "size", 0) for value in vars(work).values()) > SMALL_ARRAY:
-            return self._time(work)
-        key = (self._experts_key, *contents(work))
+            return self._time(work, experts)
+        key = (experts, *contents(work))
         known = self._timed_arrays.get(key)
         if known is None:
             if len(self._timed_arrays) >= MOST_ARRAYS:
                 self._timed_arrays.clear()
-            known = self._timed_arrays[key] = self._time(work)
+            known = self._timed_arrays[key] = self._time(work, experts)
         return known
 
     def each(self, ops: Iterable[Op]) -> list[Expected]:
@@ -147,8 +147,7 @@ class Clock:
         ops = tuple(ops)
         grouped = next((op.work for op in ops if isinstance(op.work, GroupedGemm)), None)
         kind = "bf16" if grouped is None else grouped_type(self._in_math(grouped))
-        self._experts_key = Key(dtype=kind)
-        times = [self.expected(op.work) for op in ops]
+        times = [self.expected(op.work, kind) for op in ops]
         return [Expected(op.count * one.seconds, one.confidence) for op, one in zip(ops, times, strict=True)]
 
     def total(self, ops: Iterable[Op]) -> Expected:
@@ -162,11 +161,11 @@ class Clock:
         math = math_dtype(self.gpu, work.math)
         return work if math == work.math else replace(work, math=math)
 
-    def _time(self, work: Work) -> Expected:
-        seconds, confidence = self._raw(work)
+    def _time(self, work: Work, experts: str) -> Expected:
+        seconds, confidence = self._raw(work, experts)
         return Expected(most(seconds, floor_s(work, self.gpu)), confidence)
 
-    def _raw(self, work: Work) -> tuple[Number, Confidence]:
+    def _raw(self, work: Work, experts: str) -> tuple[Number, Confidence]:
         match work:
             case Gemm():
                 return self._gemm(work)
@@ -175,7 +174,7 @@ class Clock:
             case Attend():
                 return self._attend(work)
             case Pointwise():
-                return self._pointwise(work)
+                return self._pointwise(work, experts)
             case Gather():
                 columns = max(work.width, 1)
                 return self._rows(RowKernel(work.rows, columns, work.bytes.total), "emb")
@@ -234,9 +233,9 @@ class Clock:
         choice = self.choice("moe", Key(dtype=grouped_type(work)))
         return self._formula(grouped_gemm_s, work, choice)
 
-    def _around_experts(self, work: Pointwise) -> tuple[Number, Confidence]:
+    def _around_experts(self, work: Pointwise, experts: str) -> tuple[Number, Confidence]:
         """Routing, activation and sum of a layer of experts, whose launches are counted in the routing."""
-        choice = self.choice("moe", self._experts_key)
+        choice = self.choice("moe", Key(dtype=experts))
         p = choice.params
         if p.get("form") == "share":
             return self._formula(share_s, work, choice)
@@ -277,9 +276,9 @@ class Clock:
         choice = self.choice("gemm", Key(dtype="bf16"))
         return self._formula(gemm_s, product, choice)
 
-    def _pointwise(self, work: Pointwise) -> tuple[Number, Confidence]:
+    def _pointwise(self, work: Pointwise, experts: str) -> tuple[Number, Confidence]:
         if work.name in AROUND_EXPERTS:
-            return self._around_experts(work)
+            return self._around_experts(work, experts)
         if not some(work.bytes.total):
             return 0 * work.values, self.choice("pointwise", Key(op="add", dtype="fp16")).confidence
         op = next((op for word, op in ROW_OPS if word in work.name), "add")
