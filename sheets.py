@@ -43,15 +43,15 @@ class SheetError(InputError):
     """A sheet is wrong: the text names the file, the line where known, and the way out."""
 
 
-def nearest(name: str, names: Iterable[str], most: int = 3) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean a, b or c?`, or nothing where no name is near."""
     import difflib
 
     # A part's own word first: `h100-80gb` is nearer to h100-sxm than to a100-80g, whatever the letters say.
     known, word = list(names), re.split(r"[-_ .]", name.lower())[0]
     kin = [each for each in known if re.split(r"[-_ .]", each)[0] == word] if len(word) > 2 else []
-    close = difflib.get_close_matches(name.lower(), kin, n=most, cutoff=0.3)
-    close = close or difflib.get_close_matches(name.lower(), known, n=most, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), kin, cutoff=0.3)
+    close = close or difflib.get_close_matches(name.lower(), known, cutoff=0.6)
     if not close:
         return ""
     listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} or {close[-1]}"

@@ -201,7 +201,7 @@ def _waits_for_arithmetic(op: Op, gpu: Gpu) -> bool:
 class Effect(NamedTuple):
     """A lever on a deployment: `name` as a person would write it, the figures and the GPUs before and after.
 
-    `fits`: whether the changed deployment does; `too_much` bytes where it does not.
+    `fits`: whether the changed deployment does.
     """
 
     name: str
@@ -210,7 +210,6 @@ class Effect(NamedTuple):
     after: Figures
     gpus: tuple[Gpu, Gpu]
     fits: bool | None
-    too_much: int
 
     def gain(self, figure: str) -> float | None:
         """before - after: seconds, bytes or dollars saved; None where one of them is not known."""
@@ -226,9 +225,9 @@ class Effect(NamedTuple):
 def effect(base: Diagnosis, name: str, lever: Lever, changed: Deployment) -> Effect:
     """Evaluate the changed deployment. Raises InputError where it cannot be."""
     after, budget = evaluate(changed), changed.budget_bytes
-    over = 0 if budget is None else max(0, after.memory_bytes - budget)
     gpus = (base.plan.setting.gpu, changed.setting.gpu)
-    return Effect(name, lever, base.figures, after, gpus, None if budget is None else not over, over)
+    fits = None if budget is None else after.memory_bytes <= budget
+    return Effect(name, lever, base.figures, after, gpus, fits)
 
 
 def ranked(effects: Iterable[Effect], objective: str) -> list[Effect]:

@@ -112,7 +112,6 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
             input_rows,
             matrices[0].cols,
             outer,
-            block.count,
             distinct,
             b.weight_bytes(one),
             b.math(matrices[0]),

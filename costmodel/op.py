@@ -77,7 +77,7 @@ class Gemm:
 
 @dataclass(frozen=True)
 class GroupedGemm:
-    """`rows` routed rows spread over `experts` of which `distinct` are expected to be touched.
+    """`rows` routed rows spread over experts of which `distinct` are expected to be touched.
 
     Only touched experts' weights are read: `distinct` is an expectation, and so are the bytes.
     `input_rows` rows come from memory: a token routed to several experts is read once.
@@ -87,7 +87,6 @@ class GroupedGemm:
     input_rows: Number
     inner: int
     outer: int
-    experts: int
     distinct: Number
     expert_bytes: Number
     math: str

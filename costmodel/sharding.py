@@ -45,11 +45,6 @@ def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
     return max(1, kv_heads // tp)
 
 
-def kv_copies(kv_heads: int, tp: int) -> int:
-    """How many ranks store the same KV head."""
-    return tp * kv_heads_per_rank(kv_heads, tp) // kv_heads
-
-
 def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
     """What one rank of pipeline `stage` holds, as a smaller model (see `shard`)."""
     blocks = [block for layer in model.layers for block in layer.blocks]

@@ -83,7 +83,7 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
             name=name or _name(data) or family,
             source=source or f"config.json ({origin}), model_type {family}",
             dtype=dtype,
-            weights=published_weights(outer, text, dtype),
+            weights=published_weights(outer, text),
             towers=towers_of(outer, family, parts.hidden),
             inferred=tuple(inferred),
         )

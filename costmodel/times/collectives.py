@@ -3,7 +3,8 @@
 Three kinds, each a family: NCCL over NVLink, NCCL or oneCCL over PCIe, and the engines' own
 all-reduce kernels over NVLink. Source: NCCL's ring and tree algorithms and its LL, LL128 and Simple
 protocols (nccl-tests, doc/PERFORMANCE.md, for the bus-bandwidth factors); the shapes of the terms
-were found on ../shared/measured/collective.csv.
+were found on ../shared/measured/collective.csv. `working_set` changes nothing here: it is there for the
+formulas of all families to be called alike.
 """
 
 from __future__ import annotations

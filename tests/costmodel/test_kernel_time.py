@@ -85,7 +85,7 @@ def works(draw: st.DrawFn) -> Work:
         experts, top_k = draw(st.sampled_from(((8, 2), (256, 8), (128, 1))))
         distinct = experts * (1 - (1 - top_k / experts) ** rows)
         inner = draw(st.sampled_from((64, 2048, 7168)))
-        return GroupedGemm(rows * top_k, rows, inner, 2048, experts, distinct, inner * 2048 * 2, "bf16")
+        return GroupedGemm(rows * top_k, rows, inner, 2048, distinct, inner * 2048 * 2, "bf16")
     if kind == 2:
         return attend(
             draw(st.integers(1, 512)),
@@ -162,7 +162,7 @@ def test_size_one_of_everything(gpu: str) -> None:
         Gemm(1, 1, 1, 2, "bf16"),
         Gemm(1, 1, 1, 1, "fp8"),
         Gemm(1, 1, 1, 2, "bf16", batch=2),
-        GroupedGemm(1, 1, 1, 1, 1, 1, 2, "bf16"),
+        GroupedGemm(1, 1, 1, 1, 1, 2, "bf16"),
         attend(1, 1, 0, 1, 1, 1),
         attend(1, 1, 1, 1, 1, 1),
         Attend(1, 1, 2, 2, 16, 1, 576, 512, 1152, "bf16", v_in_k=True),

