@@ -275,6 +275,8 @@ class Section:
 
     def build(self, cls: type[T], **given: Any) -> T:
         """A dataclass from this mapping: one key per field not in `given`, unknown keys refused."""
+        from dataclasses import MISSING
+
         fields = cls.__dataclass_fields__
         self.known.update(fields)
         self.close()
@@ -282,7 +284,7 @@ class Section:
         for name, field in fields.items():
             if name in given:
                 continue
-            required = field.default is _missing() and field.default_factory is _missing()
+            required = field.default is MISSING and field.default_factory is MISSING
             value = self.take(name, str(field.type), ... if required else _ABSENT)
             if value is not _ABSENT:
                 values[name] = value
@@ -294,12 +296,6 @@ class Section:
 
 
 _ABSENT: Any = object()
-
-
-def _missing() -> Any:
-    from dataclasses import MISSING
-
-    return MISSING
 
 
 MAX_TEXT = 4000

@@ -181,16 +181,10 @@ def latent_attention_ops(b: Builder, block: LatentAttention) -> None:
 
 def _mla_visits(block: LatentAttention, segment: Segment, full: bool) -> tuple[Number, Number]:
     """(key rows read, pairs visited) of one sequence; an indexer leaves index_top_k keys a query."""
-    chosen = block.index_top_k
-    context = segment.context
-    pairs = segment.new * context if full else visited_pairs(segment.new, segment.past)
-    if chosen is None:
-        return context, pairs
-    if full:
-        pairs = segment.new * least(context, chosen)
-    else:
-        pairs = visited_pairs(segment.new, segment.past, chosen)
-    return least(context, segment.new * chosen), pairs
+    chosen, context = block.index_top_k, segment.context
+    visible = context if chosen is None else least(context, chosen)
+    pairs = segment.new * visible if full else visited_pairs(segment.new, segment.past, chosen)
+    return context if chosen is None else least(context, segment.new * chosen), pairs
 
 
 def _absorb(b: Builder, block: LatentAttention, segment: Segment) -> bool:

@@ -22,9 +22,8 @@ alone, RoPE per rotated value. Source: the design's conventions; seed ledger, pr
 class Builder:
     """Collects the ops of one plan; equal works under one name are counted together.
 
-    `groups`: how many kinds of layers there are.
     `layer` is the index of the layer being built (-1 outside the layers), `times` how many layers
-    are built at once, `hidden` the width of the stack it stands in.
+    are built at once, of `groups` kinds of layers, `hidden` the width of the stack it stands in.
     """
 
     def __init__(self, plan: Plan) -> None:

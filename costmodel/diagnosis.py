@@ -16,7 +16,7 @@ from .deployment import Deployment, Figures, evaluate
 from .levers import RESOURCES, Lever
 from .op import Attend, Collective, Gather, Op, Pointwise, Scan
 from .roofline import default_dtype, floor_s, peak_flops, vector_peak, work_math, work_peak
-from .serving import intensity, step_verdict
+from .serving import compulsory_intensity, step_verdict
 from .setting import Setting, step_cost
 from .step import Step
 
@@ -135,7 +135,8 @@ def _limits(setting: Setting, step: Step, seconds: float, beside: Shares) -> Lim
     left = 1 - sum(beside.values())
     inside = {name: left * share for name, share in step_shares(setting, step).items()}
     cost, shares = step_cost(setting, step), _ordered({**inside, **beside})
-    return Limits(float(seconds), shares, intensity(setting, cost), step_verdict(setting, cost))
+    balance, verdict = compulsory_intensity(setting, cost), step_verdict(setting, cost)
+    return Limits(float(seconds), shares, balance, verdict)
 
 
 def step_shares(setting: Setting, step: Step) -> Shares:

@@ -107,13 +107,11 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
     tokens = b.step.encoder_tokens
     sequences = [(s.count, s.encoder_new) for s in b.step.segments if some(s.encoder_new)]
     decoder_hidden, b.hidden = b.hidden, encoder.hidden
-    b.layer = 0
     if not encoder.stem:
-        table = b.model.outer_tensors()[0]
-        b.layer = -1
+        table = by_name(b.model.outer_tensors())["embedding"]
         row = b.weight_bytes([table._replace(rows=1)])
         b.add("encoder.embedding", Gather(tokens, table.cols, row, activation_bytes=b.activation_bytes))
-        b.layer = 0
+    b.layer = 0  # its matrices are layers' and not outside them (-1), where recipes leave 16 bit
     for stem in encoder.stem:
         matrix, bias = stem.tensors()
         b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])

@@ -96,9 +96,8 @@ def cache_bill(
 ) -> CacheBill:
     """What `batch` sequences of `tokens` tokens (and `encoder` encoder positions) keep, by group.
 
-    Arrays give arrays of bytes.
-
-    A layer that reads another layer's rows stores nothing and stands in the list with zero bytes.
+    A layer that reads another layer's rows stores nothing and stands in the list with zero bytes. Arrays give
+    arrays of bytes.
     """
     groups = []
     for cache, layers in cache_groups(model, library):

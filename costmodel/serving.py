@@ -306,8 +306,9 @@ def usd_per_million(usd_per_hour: float, devices: float, tokens_per_s: float) ->
     return usd_per_hour * devices / (3600 * tokens_per_s) * 1e6
 
 
-def intensity(setting: Setting, step: Cost) -> float:
-    """Matrix FLOPs over compulsory bytes of a step: weights read and cache touched."""
+def compulsory_intensity(setting: Setting, step: Cost) -> float:
+    """Matrix FLOPs over compulsory bytes of a whole step: weights read and cache touched. Not a kernel's
+    intensity (`roofline.intensity`), which has all its FLOPs over all that it moves."""
     return float(step.matmul_flops / (step.memory_s * setting.gpu.bandwidth))
 
 

@@ -51,7 +51,7 @@ class ExpertLayer:
 
     `tokens` of the group of ranks, each sent to `top_k` experts; `rows` of them land here, on `distinct`
     experts; `tiles` those rows make per expert, by tile height. `width` is this rank's, `mats` 3 where
-    gated, else 2; `weight_bytes` and `activation_bytes` per value as the kernel reads them.
+    gated, else 2; `weight_width` and `activation_width`: bytes per value as the kernel reads them.
     """
 
     tokens: Any
@@ -62,8 +62,8 @@ class ExpertLayer:
     distinct: Any
     tiles: dict[int, Any]
     mats: int
-    weight_bytes: float
-    activation_bytes: float
+    weight_width: float
+    activation_width: float
     math: str
 
     kind = "expert_layer"
@@ -78,7 +78,7 @@ class ExpertLayer:
 
     @property
     def weights(self) -> Any:
-        return self.distinct * self.hidden * self.width * self.mats * self.weight_bytes
+        return self.distinct * self.hidden * self.width * self.mats * self.weight_width
 
     @property
     def bytes(self) -> Bytes:
@@ -92,7 +92,7 @@ def layer_s(work: ExpertLayer, device: Device, p: Params, working_set: Any = Non
     cold: Any = 1.0
     if working_set is not None:
         cold = cold_share(work.weights, L2_SHARE * device.l2_bytes, L2_SHARPNESS, REPLAYED_GAIN)
-    into, a, w = (work.mats - 1) * work.width, work.activation_bytes, work.weight_bytes
+    into, a, w = (work.mats - 1) * work.width, work.activation_width, work.weight_width
     handled = work.rows + p["other_ranks"] * k.most(work.tokens * work.top_k - work.rows, 0)
     shape = (work.rows, work.distinct, work.tiles, work.math, a, w)
     up = grouped_s(*shape, into, work.hidden, device, p, k, cold)

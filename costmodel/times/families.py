@@ -1,4 +1,4 @@
-"""Expected time of a work on a GPU with its calibration: which formula, which constants, how sure."""
+"""Each family of kernels: its formula, and what a fit of its constants tries."""
 
 from __future__ import annotations
 

@@ -224,27 +224,27 @@ def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) 
     wide = work.activation_bytes
     row = (1 if work.math == "fp8" else wide) * work.qk_dim + wide * work.v_dim
     moved = moved + work.sequences * work.new * work.heads * row
-    memory_s = moved * _rate_s(device, working_set) / p["memory_share"]
+    memory_s = moved * _byte_s(device, working_set) / p["memory_share"]
     return p["launch_us"] * US + power_norm(tiles_s, memory_s, MEMORY_NORM)
 
 
 def prefill_kernel_s(work: PrefillKernel, device: Device, p: Params, working_set: Any = None) -> Any:
     """Seconds of attention with its cache write, as measured."""
-    update = (work.appended + work.prepared) * _rate_s(device, working_set) / p["update_share"]
+    update = (work.appended + work.prepared) * _byte_s(device, working_set) / p["update_share"]
     return prefill_s(work.attend, device, p, working_set) + update
 
 
 def append_s(appended: Any, device: Device, p: Params) -> Any:
     """Seconds of the cache write that goes with a prefill's attention, from cold memory."""
-    return appended * _rate_s(device, None) / p["update_share"]
+    return appended * _byte_s(device, None) / p["update_share"]
 
 
-def _rate_s(device: Device, working_set: Any) -> Any:
+def _byte_s(device: Device, working_set: Any) -> Any:
     """Seconds per byte: memory's where the working set misses L2, L2's where it fits."""
     if not device.generation:
         return 1 / device.bandwidth
     inside = 1 / (device.cores * device.clock_hz * L2_BYTES_PER_CLOCK)
-    outside = 1 / min(device.bandwidth, 1 / inside)
+    outside = max(1 / device.bandwidth, inside)
     if working_set is None:
         return outside
     hit = 1 - 1 / (1 + (device.l2_bytes / working_set) ** L2_SHARPNESS)
