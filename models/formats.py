@@ -62,6 +62,7 @@ class Format(NamedTuple):
         """
         if self.wide_share or self.sparse or any(scale.flat or scale.rows > 1 for scale in self.scales):
             raise InputError(f"{self.name} is a format of weight matrices, not of KV rows")
+        # Blocks of up to 8 values are bits packed into bytes, to which a row pads; longer ones hold scales.
         if self.block > 8 and width % self.block:
             raise InputError(f"KV rows of {width} values are not whole blocks of {self.block} ({self.name})")
         bits = sum(

@@ -67,14 +67,20 @@ MLA_DECODE = Family(
     ),
 )
 
+SHARE_OF = "bf16"
+"""What `mma_share` is a share of the peak of, whatever the type of the products: so it was fitted."""
 JOIN_NORM = 3
 L2_SHARPNESS = 8
+"""Powers of the norm that joins the SMs' part with memory, and of the step from L2 to memory. Structural, as
+the bare numbers of this file are that no source gives: the same for every GPU, and chosen on the measured
+rows (docs/times.md)."""
 L2_SHARE = {"ada": 1.0, "blackwell-rtx": 1.1}
 PARTITIONED_L2 = 0.5
 """Part of L2 that one stream can fill: half where L2 is two partitions (A100, Hopper, Blackwell)."""
 MERGED_AT_ONCE = 32
 """Splits whose merge costs one more `merge_us`."""
 MERGE_BYTES = 4
+"""Of a partial output: fp32."""
 KEY_TILE = 128
 
 
@@ -200,7 +206,7 @@ def decode_s(work: Attend, device: Device, p: Params, working_set: Any = None) -
     busy = k.least(1, k.most(ctas / device.cores / at_once, style.lone))
     waves = k.most(1, k.ceil(ctas / device.cores) / at_once)
     stream = p["sm_share"] * device.bandwidth / device.cores
-    mma = p["mma_share"] * device.peak("bf16") / device.cores
+    mma = p["mma_share"] * device.peak(SHARE_OF) / device.cores
     width = work.qk_dim + work.v_dim
     per_key = width * work.bytes_per_value / stream + rows * width * at_once / mma
     sm_s = waves * (p["wave_us"] * US + chunk * busy * per_key)
@@ -311,7 +317,7 @@ def mla_decode_s(work: Attend, device: Device, p: Params, working_set: Any = Non
     if kernel == "default" and device.generation in ("ada", "blackwell-rtx"):
         share = k.where((heads == HEADS_128) & (stored == 1), HEADS_128_SHARE, 1.0)
     stream = p["sm_share"] * device.bandwidth / device.cores
-    mma = p["mma_share"] * device.peak("bf16") / device.cores
+    mma = p["mma_share"] * device.peak(SHARE_OF) / device.cores
     per_key = work.row_bytes / stream + 2 * rows * (work.qk_dim + work.v_dim) / mma
     keys = k.least(chunk, style.keys) + k.most(chunk - style.keys, 0) * share
     sm_s = k.most(1, k.ceil(launched / device.cores)) * (p["wave_us"] * US + keys * busy * per_key)

@@ -18,6 +18,7 @@ from .family import US, Family, Parameter, Params, cold_share, forms
 from .gemm import NARROW_BYTES, value_s
 
 RIDGE = 0.6
+"""Pull of every constant towards its start, or its neighbours': many groups have a shape or two."""
 MOE = Family(
     "moe",
     {
@@ -40,9 +41,13 @@ MOE = Family(
 TILES = ((16, 128), (64, 128), (128, 128), (128, 256))
 """(rows of one expert, outer) of the tiles."""
 STEP = 64
+"""Values of K that a tile takes at once."""
 MEMORY_NORM = 1.3
 REPLAYED_GAIN = 10
 L2_SHARE, L2_SHARPNESS = 0.8, 4
+"""The power that joins tiles with memory; how much faster than memory replayed weights come from L2, less
+one; the part of L2 they may fill, and how sharp its edge is. Structural: the same for every GPU, and chosen
+on the measured rows (docs/times.md)."""
 
 
 @dataclass(frozen=True)
