@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -22,6 +22,7 @@ from . import InputError
 AT_HAND: ContextVar[Mapping[str, Any]] = ContextVar("at_hand", default=MappingProxyType({}))
 """Models and GPUs that a Python caller holds as objects, by the names the catalogues find them under."""
 MAX_SHEET_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 4 << 20
 MAX_LINE = 1 << 16
 MAX_DEPTH = 24
 MAX_NODES = 100_000
@@ -42,15 +43,15 @@ class SheetError(InputError):
     """A sheet is wrong: the text names the file, the line where known, and the way out."""
 
 
-def nearest(name: str, names: Iterable[str], most: int = 3) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean a, b or c?`, or nothing where no name is near."""
     import difflib
 
     # A part's own word first: `h100-80gb` is nearer to h100-sxm than to a100-80g, whatever the letters say.
     known, word = list(names), re.split(r"[-_ .]", name.lower())[0]
     kin = [each for each in known if re.split(r"[-_ .]", each)[0] == word] if len(word) > 2 else []
-    close = difflib.get_close_matches(name.lower(), kin, n=most, cutoff=0.3)
-    close = close or difflib.get_close_matches(name.lower(), known, n=most, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), kin, cutoff=0.3)
+    close = close or difflib.get_close_matches(name.lower(), known, cutoff=0.6)
     if not close:
         return ""
     listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} or {close[-1]}"
@@ -115,7 +116,7 @@ def decode(data: bytes, origin: str, most: int = MAX_SHEET_BYTES, kind: str = "a
         raise InputError(f"{origin}: not UTF-8 text (byte {error.start})") from None
 
 
-def parse_json(text: str, origin: str) -> Any:
+def parse_json(text: str, origin: str, parse_int: Callable[[str], int] = int) -> Any:
     """The value that a JSON text holds. Raises SheetError for what is none, or has too many parts in it.
 
     A list takes 2 bytes of text and 88 of memory; numbers and words take 16 times their text at most.
@@ -123,7 +124,7 @@ def parse_json(text: str, origin: str) -> Any:
     if text.count("[") + text.count("{") > MAX_PARTS:
         raise SheetError(f"{origin}: more than {MAX_PARTS:,} lists and objects")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=parse_int)
     except RecursionError:
         raise SheetError(f"{origin}: nested too deeply") from None
     except ValueError as error:
@@ -274,6 +275,8 @@ class Section:
 
     def build(self, cls: type[T], **given: Any) -> T:
         """A dataclass from this mapping: one key per field not in `given`, unknown keys refused."""
+        from dataclasses import MISSING
+
         fields = cls.__dataclass_fields__
         self.known.update(fields)
         self.close()
@@ -281,7 +284,7 @@ class Section:
         for name, field in fields.items():
             if name in given:
                 continue
-            required = field.default is _missing() and field.default_factory is _missing()
+            required = field.default is MISSING and field.default_factory is MISSING
             value = self.take(name, str(field.type), ... if required else _ABSENT)
             if value is not _ABSENT:
                 values[name] = value
@@ -293,12 +296,6 @@ class Section:
 
 
 _ABSENT: Any = object()
-
-
-def _missing() -> Any:
-    from dataclasses import MISSING
-
-    return MISSING
 
 
 MAX_TEXT = 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..costmodel.serving import Steady, intensity, knee, step_verdict, usd_per_million
+from ..costmodel.serving import Steady, compulsory_intensity, knee, step_verdict, usd_per_million
 from .price import price_json
 from .serve_rate import AtRate, at_rate
 from .serve_study import Asked, Point, Simulated, Study
@@ -116,7 +116,7 @@ def point_as_json(each: Study, point: Point) -> dict[str, Any]:
         "devices": at.devices,
         "usd_per_million_output": each.usd(at),
         "used": at.used,
-        "intensity": intensity(each.setting, at.step),
+        "intensity": compulsory_intensity(each.setting, at.step),
         "verdict": step_verdict(each.setting, at.step),
         "fits": point.fits,
         "meets_limits": point.meets,

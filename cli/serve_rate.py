@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from ..costmodel.serving import Steady, most_within, steady, usd_per_million
+from ..costmodel.search import most_within
+from ..costmodel.serving import Steady, steady, usd_per_million
 from .serve_study import Asked, Point, Study
 
 BUSY = 0.8

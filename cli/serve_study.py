@@ -12,6 +12,7 @@ from ..costmodel.chunking import ChunkBill, chunk_bill, chunk_within, free_chunk
 from ..costmodel.engines import How
 from ..costmodel.kv import Allocation, allocate
 from ..costmodel.memory import CHUNK_TOKENS, Load, Reserve, largest_batch, shared_bytes
+from ..costmodel.search import most_within
 from ..costmodel.serving import (
     Asymptote,
     Handover,
@@ -20,7 +21,6 @@ from ..costmodel.serving import (
     asymptote,
     handover,
     knee,
-    most_within,
     steady,
     usd_per_million,
 )

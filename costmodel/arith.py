@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..models.formats import ceil_div as ceil_div
+from ..models.dimensions import ceil_div as ceil_div
+from ..models.dimensions import rounded_up as rounded_up
 
 
 class SplitError(InputError):

@@ -181,16 +181,10 @@ def latent_attention_ops(b: Builder, block: LatentAttention) -> None:
 
 def _mla_visits(block: LatentAttention, segment: Segment, full: bool) -> tuple[Number, Number]:
     """(key rows read, pairs visited) of one sequence; an indexer leaves index_top_k keys a query."""
-    chosen = block.index_top_k
-    context = segment.context
-    pairs = segment.new * context if full else visited_pairs(segment.new, segment.past)
-    if chosen is None:
-        return context, pairs
-    if full:
-        pairs = segment.new * least(context, chosen)
-    else:
-        pairs = visited_pairs(segment.new, segment.past, chosen)
-    return least(context, segment.new * chosen), pairs
+    chosen, context = block.index_top_k, segment.context
+    visible = context if chosen is None else least(context, chosen)
+    pairs = segment.new * visible if full else visited_pairs(segment.new, segment.past, chosen)
+    return context if chosen is None else least(context, segment.new * chosen), pairs
 
 
 def _absorb(b: Builder, block: LatentAttention, segment: Segment) -> bool:
@@ -208,8 +202,9 @@ def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
     size = b.weight_bytes([kv_b])
     keys = size * block.nope_dim // (block.nope_dim + block.v_head_dim)
     rows = sum(segment.tokens for segment in segments)
-    math, act, rank = b.math(kv_b), b.activation_bytes, block.kv_lora_rank
-    b.add("q_absorb", Gemm(rows, block.nope_dim, rank, keys, math, act, batch=block.heads))
+    act, rank = b.activation_bytes, block.kv_lora_rank
+    kind = (b.math(kv_b), act, block.heads, b.stored(kv_b))
+    b.add("q_absorb", Gemm(rows, block.nope_dim, rank, keys, *kind))
     for segment in segments:
         context, pairs = _mla_visits(block, segment, b.run.full_attention)
         work = Attend(
@@ -227,7 +222,7 @@ def _absorbed_ops(b: Builder, block: LatentAttention, segments: list[Segment], r
             v_in_k=True,
         )
         b.add("attention.absorbed", work)
-    b.add("v_up", Gemm(rows, rank, block.v_head_dim, size - keys, math, act, batch=block.heads))
+    b.add("v_up", Gemm(rows, rank, block.v_head_dim, size - keys, *kind))
 
 
 def _expanded_ops(b: Builder, block: LatentAttention, segments: list[Segment], row: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
-from ..models.tensor import Tensor
+from ..models.tensor import Tensor, vector
 from .op import Gemm, Number, Op, Pointwise, Work, contents
 from .step import Plan, Step
 
@@ -22,9 +22,8 @@ alone, RoPE per rotated value. Source: the design's conventions; seed ledger, pr
 class Builder:
     """Collects the ops of one plan; equal works under one name are counted together.
 
-    `groups`: how many kinds of layers there are.
     `layer` is the index of the layer being built (-1 outside the layers), `times` how many layers
-    are built at once, `hidden` the width of the stack it stands in.
+    are built at once, of `groups` kinds of layers, `hidden` the width of the stack it stands in.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -55,8 +54,15 @@ class Builder:
         """What the matrix units compute in when they multiply by `tensor`."""
         return self.recipe.format(tensor, self.layer, self.model).math or self.plan.activation
 
-    def gemm(self, name: str, rows: Number, matrices: list[Tensor], others: list[Tensor]) -> None:
-        """One GEMM over the stacked outputs of `matrices`, reading `others` (biases) with them.
+    def stored(self, tensor: Tensor) -> str:
+        """The name of the format that `tensor` is stored in."""
+        return self.recipe.format(tensor, self.layer, self.model).name
+
+    def gemm(
+        self, name: str, rows: Number, matrices: list[Tensor], others: list[Tensor], batch: int = 1
+    ) -> None:
+        """One GEMM over the stacked outputs of `matrices`, reading `others` (biases) with them; `batch` of
+        them side by side where that many copies of a matrix are multiplied by.
 
         Without fusion each matrix is a GEMM of its own.
         """
@@ -67,9 +73,8 @@ class Builder:
             return
         outer = sum(matrix.rows for matrix in matrices)
         size = self.weight_bytes([*matrices, *others])
-        first = matrices[0]
-        stored = self.recipe.format(first, self.layer, self.model).name
-        work = Gemm(rows, first.cols, outer, size, self.math(first), self.activation_bytes, stored=stored)
+        first, width = matrices[0], self.activation_bytes
+        work = Gemm(rows, first.cols, outer, size, self.math(first), width, batch, self.stored(first))
         self.add(name, work)
 
     def pointwise(
@@ -94,17 +99,20 @@ class Builder:
         work = Pointwise(name, values, reads, writes, flops, size, kv_bytes, self.activation_bytes, rows)
         self.add(name, work, count)
 
+    def norm_weights(self) -> list[Tensor]:
+        """Those of a norm of the hidden width."""
+        values = self.model.norm.values(self.hidden)
+        return [vector("norms", "norm", values)] if values else []
+
     def norms(self, tokens: Number, layer: Layer, prefix: str = "") -> None:
         """The layer's norms of the hidden width: one fused with each residual add, the rest alone.
 
-        A layer adds to the residual after each block, or once for blocks side by side; Gemma's
+        A layer adds to the residual after each main block, or once for blocks side by side; Gemma's
         sandwich norms come on top of those.
         """
-        own = self.model.norm.values(self.hidden)
-        weight = [Tensor("norms", "norm", 1, own, "vector")] if own else []
+        weight = self.norm_weights()
         values = tokens * self.hidden
-        adds = 1 if layer.parallel else len(layer.blocks)
-        added = len(layer.blocks) if layer.parallel else 1
+        adds, added = (1, layer.main_blocks) if layer.parallel else (layer.main_blocks, 1)
         fused = min(layer.norms, adds)
         if self.run.fusion == "none":
             if adds:

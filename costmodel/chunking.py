@@ -15,8 +15,9 @@ from ..models.spec import Model
 from .arith import ceil_div
 from .kv import cache_groups
 from .op import Attend
-from .roofline import compute_s, touched_bytes
-from .serving import Workload, most_within
+from .roofline import compute_s, touched_bytes, turning_tokens
+from .search import most_within
+from .serving import Workload
 from .setting import Setting, step_cost
 from .step import Segment, Step
 from .weights import weight_bill
@@ -87,7 +88,7 @@ def ridge_tokens(setting: Setting) -> float:
     step = step_cost(setting._replace(clock=None), Step("prefill", (Segment(1, 1024),)))
     ridge = step.matmul_flops / step.compute_s / setting.gpu.bandwidth
     bill = weight_bill(setting.model, setting.recipe)
-    return float(ridge * bill.weight_bytes / bill.active_parameters / 2)
+    return float(turning_tokens(ridge, bill.weight_bytes / bill.active_parameters))
 
 
 def reread_bytes(model: Model, fmt: Format, prompt: int, chunk: int, shared: int = 0) -> int:

@@ -16,8 +16,6 @@ from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
 from ..models.spec import Block, Model
 
-Headed = Attention | LatentAttention | CrossAttention
-
 
 class Kept(NamedTuple):
     """What structured pruning leaves; None leaves it as it is.

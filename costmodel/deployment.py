@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from .. import InputError
 from ..models.spec import Model
-from .arith import ceil_div
+from .arith import ceil_div, rounded_up
 from .early_exit import Exits, at_every, early_exit
 from .memory import SHARE, Memory, peak_memory, room_bytes, widest_prefill
-from .serving import CHUNK, Steady, Workload, most_within, pieces, steady, usd_per_million
+from .search import most_within
+from .serving import CHUNK, Steady, Workload, pieces, steady, usd_per_million
 from .setting import Setting
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
 from .step import Step
@@ -87,7 +88,7 @@ class Deployment(NamedTuple):
         """
         held = self.work.held_tokens
         if self.reserved is None:
-            return ceil_div(held, BLOCK_TOKENS) * BLOCK_TOKENS
+            return rounded_up(held, BLOCK_TOKENS)
         if self.reserved < held:
             raise InputError(f"{self.reserved:,} reserved tokens are fewer than the {held:,} a request holds")
         return self.reserved

@@ -15,11 +15,10 @@ from ..hardware.spec import Gpu
 from .deployment import Deployment, Figures, evaluate
 from .levers import RESOURCES, Lever
 from .op import Attend, Collective, Gather, Op, Pointwise, Scan
-from .roofline import default_dtype, peak_flops, vector_peak, work_math, work_peak
-from .serving import intensity, step_verdict
+from .roofline import default_dtype, floor_s, peak_flops, vector_peak, work_math, work_peak
+from .serving import compulsory_intensity, step_verdict
 from .setting import Setting, step_cost
 from .step import Step
-from .times.collectives import launch_floor_s
 
 OBJECTIVES = {
     "ttft": "ttft_s",
@@ -136,7 +135,8 @@ def _limits(setting: Setting, step: Step, seconds: float, beside: Shares) -> Lim
     left = 1 - sum(beside.values())
     inside = {name: left * share for name, share in step_shares(setting, step).items()}
     cost, shares = step_cost(setting, step), _ordered({**inside, **beside})
-    return Limits(float(seconds), shares, intensity(setting, cost), step_verdict(setting, cost))
+    balance, verdict = compulsory_intensity(setting, cost), step_verdict(setting, cost)
+    return Limits(float(seconds), shares, balance, verdict)
 
 
 def step_shares(setting: Setting, step: Step) -> Shares:
@@ -150,7 +150,7 @@ def step_shares(setting: Setting, step: Step) -> Shares:
     for _, kernels, links in setting.stages(step):
         every = (*kernels, *links)
         if setting.clock is None:
-            times = [float(op.count * launch_floor_s(op.work, setting.gpu)) for op in every]
+            times = [float(op.count * floor_s(op.work, setting.gpu)) for op in every]
         else:
             times = [float(one.seconds) for one in setting.clock.each(every)]
         for op, time in zip(every, times, strict=True):
@@ -180,7 +180,7 @@ def op_shares(op: Op, time: float, gpu: Gpu) -> Shares:
     if isinstance(work, Collective):
         return {"links": time}
     moved = op.bytes
-    least = float(op.count * launch_floor_s(work, gpu))
+    least = float(op.count * floor_s(work, gpu))
     out: Shares = {}
     if isinstance(work, Pointwise | Gather) and time > least:
         out["launches"], time = time - least, least
@@ -202,7 +202,7 @@ def _waits_for_arithmetic(op: Op, gpu: Gpu) -> bool:
 class Effect(NamedTuple):
     """A lever on a deployment: `name` as a person would write it, the figures and the GPUs before and after.
 
-    `fits`: whether the changed deployment does; `too_much` bytes where it does not.
+    `fits`: whether the changed deployment does.
     """
 
     name: str
@@ -211,7 +211,6 @@ class Effect(NamedTuple):
     after: Figures
     gpus: tuple[Gpu, Gpu]
     fits: bool | None
-    too_much: int
 
     def gain(self, figure: str) -> float | None:
         """before - after: seconds, bytes or dollars saved; None where one of them is not known."""
@@ -227,9 +226,9 @@ class Effect(NamedTuple):
 def effect(base: Diagnosis, name: str, lever: Lever, changed: Deployment) -> Effect:
     """Evaluate the changed deployment. Raises InputError where it cannot be."""
     after, budget = evaluate(changed), changed.budget_bytes
-    over = 0 if budget is None else max(0, after.memory_bytes - budget)
     gpus = (base.plan.setting.gpu, changed.setting.gpu)
-    return Effect(name, lever, base.figures, after, gpus, None if budget is None else not over, over)
+    fits = None if budget is None else after.memory_bytes <= budget
+    return Effect(name, lever, base.figures, after, gpus, fits)
 
 
 def ranked(effects: Iterable[Effect], objective: str) -> list[Effect]:

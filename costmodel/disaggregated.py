@@ -13,6 +13,12 @@ from .request import Dollars, Request, dollars, energy_j
 from .setting import Cost, Setting
 
 
+def transfer_s(setting: Setting, cached_bytes: int, link_bytes_per_s: float) -> float:
+    """Seconds to hand on one replica's cache: each of its ranks sends its share over a link of its own;
+    copies of heads are sent once."""
+    return cached_bytes / (link_bytes_per_s * setting.devices / setting.replicas)
+
+
 class Prefiller(NamedTuple):
     """Devices that prefill for others: their setting, and the rate at which a rank sends its cache on."""
 
@@ -20,10 +26,10 @@ class Prefiller(NamedTuple):
     link_bytes_per_s: float
 
     def transfer_s(self, asked: Request) -> float:
-        """The prompt's cache, each sending rank its share; copies of heads are sent once."""
+        """The prompts' cache over the link."""
         setting = self.setting
         bill = cache_bill(setting.model, asked.prompt, asked.batch, setting.run.kv, asked.encoder)
-        return bill.logical_bytes / (self.link_bytes_per_s * setting.devices)
+        return transfer_s(setting, bill.logical_bytes, self.link_bytes_per_s)
 
     def delayed(self, cost: Cost, asked: Request) -> Cost:
         """A whole request's cost with the transfer in it."""

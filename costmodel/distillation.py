@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..hardware.spec import Gpu
-from ..models.formats import ceil_div
+from .arith import ceil_div
 from .roofline import default_dtype, peak_flops
 
 LABEL_BYTES = 2

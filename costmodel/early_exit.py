@@ -141,14 +141,13 @@ def early_exit(setting: Setting, exits: Exits, batch: int, context: int) -> Earl
     step = decode(batch, context)
     full = step_cost(setting, step)
 
-    def cost(layers: tuple[Layer, ...], head: bool, embedding: bool = True) -> Cost:
-        part = replace(setting.model, layers=layers, input_end=embedding, output_end=head)
-        return step_cost(setting._replace(model=part), step)
+    def cost(part: Model) -> Cost:
+        return step_cost(setting._replace(model=replace(part, output_end=False)), step)
 
-    every = setting.model.layers
-    body = {at: cost(every[:at], head=False) for at in together.left}
-    filled = {at: _fill(setting.model, every[at:]) for at in together.left}
-    fills = {at: cost(layers, head=False, embedding=False) for at, layers in filled.items() if layers}
+    model = setting.model
+    body = {at: cost(replace(model, layers=model.layers[:at])) for at in together.left}
+    filled = {at: _fill(model, at) for at in together.left}
+    fills = {at: cost(part) for at, part in filled.items() if part is not None}
 
     early: dict[str, float | None] = {}
     fill: dict[str, float | None] = {}
@@ -170,10 +169,13 @@ def _seconds(cost: Cost | None, kind: str) -> float:
     return 0.0 if cost is None else cost.times()[kind] or 0.0
 
 
-def _fill(model: Model, skipped: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """Layers that only make the cached rows of `skipped` ones."""
-    out = []
-    for layer in skipped:
+def _fill(model: Model, left: int) -> Model | None:
+    """Layers that only make the cached rows of those after `left` ones, in the formats of their keys where a
+    file says them; None where there are none to make."""
+    held = {(at, component, name): fmt for at, component, name, fmt in model.stored}
+    out = list[Layer]()
+    stored = [each for each in model.stored if each[0] == -1]
+    for index, layer in enumerate(model.layers[left:], left):
         for block in layer.blocks:
             if isinstance(block, FeedForward):
                 continue
@@ -182,7 +184,10 @@ def _fill(model: Model, skipped: tuple[Layer, ...]) -> tuple[Layer, ...]:
                     f"early exit: {model.name} keeps a state in layers that would be skipped, and a state "
                     "cannot be made from an earlier layer's output"
                 )
-            rows = sum(tensor.rows for tensor in block.tensors(model.hidden) if tensor.name in KEYS)
-            if block.cache().stored and rows:
+            made = [tensor for tensor in block.tensors(model.hidden) if tensor.name in KEYS]
+            if block.cache().stored and made:
+                fmt = held.get((index, made[0].component, made[0].name))
+                stored += [] if fmt is None else [(len(out), "projections", "projection_0", fmt)]
+                rows = sum(tensor.rows for tensor in made)
                 out.append(Layer((Projections(f"{model.hidden}x{rows}"),), norms=0))
-    return tuple(out)
+    return replace(model, layers=tuple(out), stored=tuple(stored), input_end=False) if out else None

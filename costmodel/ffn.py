@@ -75,12 +75,10 @@ def projection_ops(b: Builder, block: Projections, tokens: Number) -> None:
     """One GEMM a matrix; vectors are read with the first of them, or alone."""
     t = by_name(block.tensors(b.hidden))
     loose = [t["vectors"]] if "vectors" in t else []
-    for index, (inner, outer, copies) in enumerate(block.matrices()):
+    for index in range(len(block.matrices())):
         matrix = t[f"projection_{index}"]
         biases = [t[name] for name in (f"projection_{index}_bias",) if name in t]
-        size = b.weight_bytes([matrix, *biases, *loose])
-        work = Gemm(tokens, inner, outer, size, b.math(matrix), b.activation_bytes, batch=copies)
-        b.add("projection", work)
+        b.gemm("projection", tokens, [matrix], [*biases, *loose], matrix.copies)
         loose = []
     for inner, outer, copies in block.products():
         math = b.plan.activation
@@ -114,12 +112,11 @@ def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
             input_rows,
             matrices[0].cols,
             outer,
-            block.count,
             distinct,
             b.weight_bytes(one),
             b.math(matrices[0]),
             b.activation_bytes,
-            b.recipe.format(matrices[0], b.layer, b.model).name,
+            b.stored(matrices[0]),
         )
         b.add(name, work)
 

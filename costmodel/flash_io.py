@@ -27,14 +27,14 @@ BLOCK = 128
 """Rows of Q, and of K and V, in a tile of FlashAttention-2."""
 
 
-def standard_elements(tokens: int, width: int, passes: int = FP16_PASSES) -> int:
-    """4Nd + passes·N²: eager attention."""
-    return 4 * tokens * width + passes * tokens * tokens
+def standard_elements(tokens: int, width: int) -> int:
+    """4Nd + 4N²: eager attention."""
+    return 4 * tokens * width + FP16_PASSES * tokens * tokens
 
 
-def flash1_elements(tokens: int, width: int, sram: int = SRAM_ELEMENTS) -> int:
+def flash1_elements(tokens: int, width: int) -> int:
     """2Nd + ⌈N/Bc⌉(3Nd + 4N) with Bc = ⌈M/4d⌉: K and V once, Q and O for every block of them."""
-    sweeps = ceil_div(tokens, ceil_div(sram, 4 * width))
+    sweeps = ceil_div(tokens, ceil_div(SRAM_ELEMENTS, 4 * width))
     return 2 * tokens * width + sweeps * (3 * tokens * width + 4 * tokens)
 
 

@@ -6,7 +6,7 @@ from ..models.attention import Attention, CrossAttention, LatentAttention
 from ..models.ffn import Dense, Experts, Projections
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Encoder, Layer, grouped
-from ..models.tensor import Tensor
+from ..models.tensor import vector
 from .arith import some
 from .attention import (
     attention_ops,
@@ -14,9 +14,9 @@ from .attention import (
     encoder_attention_ops,
     latent_attention_ops,
 )
-from .build import GATE_FLOPS, NORM_FLOPS, Builder, layer_groups
+from .build import ACTIVATION_FLOPS, NORM_FLOPS, Builder, by_name, layer_groups
 from .ffn import dense_ops, expert_ops, projection_ops
-from .op import Gather, Gemm, Op
+from .op import Gather, Op
 from .recurrent import (
     linear_attention_ops,
     recurrent_ops,
@@ -82,12 +82,7 @@ def _embedding(b: Builder) -> None:
         elif tensor.name == "position_biases":
             b.add("position_bias", Gather(1, 0, b.weight_bytes([tensor])))
     if b.model.embedding_norm:
-        b.pointwise("embedding_norm", tokens * width, 1, 1, NORM_FLOPS, _norm(b))
-
-
-def _norm(b: Builder) -> list[Tensor]:
-    values = b.model.norm.values(b.hidden)
-    return [Tensor("norms", "norm", 1, values, "vector")] if values else []
+        b.pointwise("embedding_norm", tokens * width, 1, 1, NORM_FLOPS, b.norm_weights())
 
 
 def _head(b: Builder) -> None:
@@ -98,15 +93,13 @@ def _head(b: Builder) -> None:
     rows = b.step.logit_rows
     if not some(rows):
         return
-    outer = {tensor.name: tensor for tensor in b.model.outer_tensors()}
+    outer = by_name(b.model.outer_tensors())
     if b.model.final_norm:
-        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, _norm(b), rows=rows)
+        b.pointwise("final_norm", rows * b.hidden, 1, 1, 0, b.norm_weights(), rows=rows)
     if "project_out" in outer:
         b.gemm("project_out", rows, [outer["project_out"]], [])
     matrix = outer.get("head") or outer["embedding"]
-    size = b.weight_bytes([matrix, *([outer["head_bias"]] if b.model.head_bias else [])])
-    math = b.recipe.format(matrix, -1, b.model).math or b.plan.activation
-    b.add("lm_head", Gemm(rows, matrix.cols, b.model.vocab, size, math, b.activation_bytes))
+    b.gemm("lm_head", rows, [matrix], [outer["head_bias"]] if b.model.head_bias else [])
 
 
 def _encoder(b: Builder, encoder: Encoder) -> None:
@@ -114,19 +107,17 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
     tokens = b.step.encoder_tokens
     sequences = [(s.count, s.encoder_new) for s in b.step.segments if some(s.encoder_new)]
     decoder_hidden, b.hidden = b.hidden, encoder.hidden
-    b.layer = 0
     if not encoder.stem:
-        table = b.model.outer_tensors()[0]
-        b.layer = -1
+        table = by_name(b.model.outer_tensors())["embedding"]
         row = b.weight_bytes([table._replace(rows=1)])
         b.add("encoder.embedding", Gather(tokens, table.cols, row, activation_bytes=b.activation_bytes))
-        b.layer = 0
+    b.layer = 0  # its matrices are layers' and not outside them (-1), where recipes leave 16 bit
     for stem in encoder.stem:
         matrix, bias = stem.tensors()
         b.gemm("encoder.stem", tokens * stem.rate, [matrix], [bias])
-        b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, GATE_FLOPS - 1)
+        b.pointwise("encoder.stem_activation", tokens * stem.rate * stem.outer, 1, 1, ACTIVATION_FLOPS)
     if encoder.extra:
-        extra = Tensor("encoder", "encoder_extra", 1, encoder.extra, "vector")
+        extra = vector("encoder", "encoder_extra", encoder.extra)
         b.add("encoder.positions", Gather(1, 0, b.weight_bytes([extra])))
     for layer, times in grouped(encoder.layers):
         b.times = times
@@ -138,5 +129,5 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
         b.norms(tokens, layer, "encoder.")
     b.times = 1
     if encoder.final_norm:
-        b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, _norm(b))
+        b.pointwise("encoder.final_norm", tokens * b.hidden, 1, 1, 0, b.norm_weights())
     b.layer, b.hidden = -1, decoder_hidden

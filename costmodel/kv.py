@@ -8,7 +8,7 @@ from .. import InputError
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.spec import Model
-from .arith import ceil_div, least
+from .arith import least, rounded_up
 
 STATE_ACTIVATION_BYTES = 2
 """Convolution states are kept in the activations' 16-bit type, recurrent states in fp32."""
@@ -96,9 +96,8 @@ def cache_bill(
 ) -> CacheBill:
     """What `batch` sequences of `tokens` tokens (and `encoder` encoder positions) keep, by group.
 
-    Arrays give arrays of bytes.
-
-    A layer that reads another layer's rows stores nothing and stands in the list with zero bytes.
+    A layer that reads another layer's rows stores nothing and stands in the list with zero bytes. Arrays give
+    arrays of bytes.
     """
     groups = []
     for cache, layers in cache_groups(model, library):
@@ -152,10 +151,14 @@ def allocate(
     prefill yields the first token. Fixed states and cross-attention KV are taken as they are.
     Source: seed ledger, pg.waste and pg.concat; PagedAttention, arXiv 2309.06180, section 3.1.
 
-    Raises InputError where a policy lacks what it goes by.
+    Raises InputError where a policy lacks what it goes by, or reserves less than is held.
     """
+    if policy not in ("paged", "static", "concat"):
+        raise InputError(f"an allocator is paged, static or concat, not '{policy}'")
     if policy == "static" and reserved is None:
         raise InputError("a static allocator reserves a length: give --max-len")
+    if policy == "static" and reserved is not None and reserved < tokens:
+        raise InputError(f"{reserved:,} tokens reserved do not hold {tokens:,}")
     if policy == "concat" and prompt is None:
         raise InputError("growing by concatenation goes from a prompt: give --prompt and --gen")
     bill = cache_bill(model, tokens, batch, fmt, encoder)
@@ -167,7 +170,7 @@ def allocate(
         row = row_bytes(cache, fmt) * layers * batch
         held, per_token = cached_tokens(cache, tokens), per_token + row
         if policy == "paged":
-            allocated += row * (int(ceil_div(held, block)) * block - held)
+            allocated += row * (int(rounded_up(held, block)) - held)
         elif policy == "static" and reserved is not None:
             allocated += row * (cached_tokens(cache, reserved) - held)
         elif prompt is not None:

@@ -15,6 +15,15 @@ Number = Any
 """int, float or a numpy array of them; counts of a scalar run are exact integers."""
 
 
+WIDE, BYTE = 1.5, 0.75
+"""Bytes per value, scales included, from which a matrix counts as 16 bit, and as 8 bit."""
+
+
+def stored_bits(bytes_per_value: float) -> int:
+    """16, 8 or 4: as what values of so many bytes are read."""
+    return 16 if bytes_per_value >= WIDE else 8 if bytes_per_value >= BYTE else 4
+
+
 class Bytes(NamedTuple):
     """Bytes moved, by class."""
 
@@ -49,6 +58,10 @@ class Gemm:
     kind = "gemm"
 
     @property
+    def bytes_per_weight(self) -> Number:
+        return self.weight_bytes / (self.batch * self.inner * self.outer)
+
+    @property
     def matmul_flops(self) -> Number:
         return 2 * self.batch * self.rows * self.inner * self.outer
 
@@ -64,7 +77,7 @@ class Gemm:
 
 @dataclass(frozen=True)
 class GroupedGemm:
-    """`rows` routed rows spread over `experts` of which `distinct` are expected to be touched.
+    """`rows` routed rows spread over experts of which `distinct` are expected to be touched.
 
     Only touched experts' weights are read: `distinct` is an expectation, and so are the bytes.
     `input_rows` rows come from memory: a token routed to several experts is read once.
@@ -74,7 +87,6 @@ class GroupedGemm:
     input_rows: Number
     inner: int
     outer: int
-    experts: int
     distinct: Number
     expert_bytes: Number
     math: str
@@ -82,6 +94,10 @@ class GroupedGemm:
     stored: str = ""
 
     kind = "grouped_gemm"
+
+    @property
+    def bytes_per_weight(self) -> Number:
+        return self.expert_bytes / (self.inner * self.outer)
 
     @property
     def matmul_flops(self) -> Number:
@@ -132,6 +148,11 @@ class Attend:
     v_in_k: bool = False
 
     kind = "attend"
+
+    @property
+    def bytes_per_value(self) -> Number:
+        """Of K and V as the kernel reads them, scales included."""
+        return self.row_bytes / (self.kv_heads * (self.qk_dim + (0 if self.v_in_k else self.v_dim)))
 
     @property
     def _score_values(self) -> Number:

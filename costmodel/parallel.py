@@ -52,9 +52,9 @@ def _part(segment: Segment, cp: int) -> Segment:
 def link_ops(plan: Plan, parallel: Parallel, stage: int = 0) -> tuple[Op, ...]:
     """Collectives of one rank of `stage` in one step of the unsharded `plan`.
 
-    Tensor parallelism all-reduces the hidden activations after every block (once where attention
-    and MLP run side by side, once more inside Mamba-1, whose dt, B and C come from all channels) and
-    after the vocabulary-parallel embedding, and gathers the logits; expert parallelism over
+    Tensor parallelism all-reduces the hidden activations after every block that is split (once
+    where attention and MLP run side by side, once more inside Mamba-1, whose dt, B and C come from all
+    channels) and after the vocabulary-parallel embedding, and gathers the logits; expert parallelism over
     data-parallel attention sends each token's hidden vector to its top_k experts and back; a
     pipeline stage passes the hidden activations on.
     Source: Megatron-LM, arXiv 1909.08053, section 3; DeepSeekMoE for the dispatch.
@@ -111,4 +111,4 @@ def _value_width(block: Attention | LatentAttention) -> int:
 
 
 def _reductions(layer: Layer) -> int:
-    return 1 if layer.parallel else len(layer.blocks)
+    return min(1, layer.main_blocks) if layer.parallel else layer.main_blocks

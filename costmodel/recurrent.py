@@ -11,7 +11,7 @@ from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, Sta
 from ..models.tensor import Tensor
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, by_name
 from .kv import state_bytes
-from .op import Gemm, Scan
+from .op import Scan
 
 MAMBA_FLOPS = 7
 """Per channel and state: dt·A, its exponential, B·(dt·x), the decay, the add (1 each), C·h (2).
@@ -113,10 +113,7 @@ def recurrent_ops(b: Builder, block: Recurrent) -> None:
     t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
     b.gemm("in_proj", tokens, [t["in"]], [t["in_bias"]])
     _convolution(b, block.width, block.conv_kernel, cache, [t["conv"], t["conv_bias"]])
-    gates, side = t["gates"], block.width // block.heads
-    size = b.weight_bytes([gates, t["gates_bias"]])
-    work = Gemm(tokens, side, side, size, b.math(gates), b.activation_bytes, batch=gates.copies)
-    b.add("lru_gates", work)
+    b.gemm("lru_gates", tokens, [t["gates"]], [t["gates_bias"]], t["gates"].copies)
     flops = RGLRU_FLOPS * block.width
     _scan(b, "rg_lru", 3 * block.width, block.width, flops, cache, "recurrent", [t["decay"]])
     b.pointwise("lru_gate", tokens * block.width, 2, 1, GATE_FLOPS)

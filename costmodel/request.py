@@ -94,7 +94,7 @@ def dollars(
     computed = request.prompt - request.cached + request.encoder
     reading = fresh = ttft.best if ttft else 0.0
     if request.cached and ttft:
-        alone = request._replace(prompt=computed, cached=0)
+        alone = request._replace(prompt=request.prompt - request.cached, cached=0)
         fresh = min(reading, step_cost(setting, alone.prefill()).best)
     generating = decoding.best if decoding else 0.0
     return Dollars(

@@ -10,14 +10,18 @@ from ..hardware.spec import Gpu
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.sparsity import pattern
-from .arith import least, most
+from .arith import kit, least, most
 from .attention import key_rows
 from .build import layer_groups
 from .kv import row_bytes, state_bytes
-from .op import Gather, Number, Op, Work
+from .op import Collective, Gather, Number, Op, Work
 from .step import Plan, Segment
 
 TEXTBOOK_GB = 1 << 30
+HOST_LINK_GB_PER_S = 64.0
+"""Of a card whose sheet names no link, and past a bridge: PCIe 4.0 x16, both directions."""
+BRIDGED = 2
+"""Ranks that a bridge joins."""
 MEMORY_BOUND_BELOW = 0.75
 COMPUTE_BOUND_ABOVE = 1.25
 FALLBACKS = ("bf16", "fp16", "int8", "fp32")
@@ -41,6 +45,11 @@ def ridge(gpu: Gpu, dtype: str) -> Ridge:
     """Peak of `dtype` over bandwidth, in both conventions. Source: seed ledger, ridge.142/153."""
     peak = peak_flops(gpu, dtype)
     return Ridge(peak / (gpu.memory.bandwidth_gb_per_s * TEXTBOOK_GB), peak / gpu.bandwidth)
+
+
+def turning_tokens(ridge: float, bytes_per_weight: float) -> float:
+    """Tokens of a step from which on the products take longer than reading their weights once: ridge·b/2."""
+    return ridge * bytes_per_weight / 2
 
 
 def math_dtype(gpu: Gpu, wanted: str) -> str:
@@ -122,11 +131,21 @@ def op_verdict(op: Op, gpu: Gpu) -> str:
     return verdict(intensity(op), Ridge(point.textbook * gain, point.datasheet * gain))
 
 
-def floor_s(work: Work, gpu: Gpu) -> Number:
-    """Least time of one launch: the longest of matrix units, vector units and memory.
+def link_bytes_per_s(gpu: Gpu, ranks: Number = BRIDGED) -> Number:
+    """One way, of the link that so many of `gpu` meet on: past the two of a bridge, the host's."""
+    own, host = (rate / 2 * 1e9 for rate in (gpu.link_gb_per_s or HOST_LINK_GB_PER_S, HOST_LINK_GB_PER_S))
+    return own if gpu.link != "bridge" else kit(ranks).where(ranks <= BRIDGED, own, host)
 
-    max(matmul/peak_matrix, vector/peak_vector, bytes/bandwidth), datasheet peaks, data in HBM.
+
+def floor_s(work: Work, gpu: Gpu) -> Number:
+    """Least time of one launch: the longest of matrix units, vector units and memory; of a collective what
+    its link takes.
+
+    max(matmul/peak_matrix, vector/peak_vector, bytes/bandwidth), datasheet peaks, data in HBM; wire bytes
+    over the one-way bandwidth, which a ring cannot beat.
     """
+    if isinstance(work, Collective):
+        return work.wire_bytes / link_bytes_per_s(gpu, work.world)
     longest = work.bytes.total / gpu.bandwidth
     if work_math(work):
         longest = most(longest, work.matmul_flops / work_peak(work, gpu))
@@ -168,7 +187,7 @@ def totals(ops: Iterable[Op]) -> Totals:
 
 
 def step_floor_s(ops: Iterable[Op], gpu: Gpu) -> Number:
-    """Σ over kernels of max(compute, memory): no two kernels overlap."""
+    """Σ over launches of the longest of compute, memory and link: no two overlap."""
     return sum(op.count * floor_s(op.work, gpu) for op in ops)
 
 

@@ -14,7 +14,7 @@ from ..hardware.spec import Gpu
 from ..models.formats import find_format
 from .arith import most
 from .op import Number
-from .roofline import default_dtype, peak_flops
+from .roofline import default_dtype, peak_flops, ridge, turning_tokens
 
 STORED = {
     2: "int2-g128-asym",
@@ -47,7 +47,7 @@ class Rival(NamedTuple):
     def turning_tokens(self, gpu: Gpu) -> float:
         """Tokens of a step from which on the products take longer than reading the weights once: ridge·b/16,
         in the 16-bit math of weight-only formats. Source: seed ledger, rule.60v30 (38 at 4 bit, 76 at 8)."""
-        return peak_flops(gpu, default_dtype(gpu)) / gpu.bandwidth * self.bits / 16
+        return turning_tokens(ridge(gpu, default_dtype(gpu)).datasheet, self.bits / 8)
 
     def step_floor_s(self, tokens: Number, gpu: Gpu) -> Number:
         """max(2·P·M / peak, bytes / bandwidth): the matrices alone, no cache and no activations."""

@@ -8,12 +8,13 @@ DeepSpeed-FastGen, arXiv 2401.08671 (chunked, SplitFuse); DistServe, arXiv 2401.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import InputError
 from .arith import ceil_div
 from .batching import Lengths
+from .disaggregated import transfer_s
 from .kv import cache_bill
 from .op import Number
 from .roofline import Ridge, default_dtype, ridge, verdict
@@ -124,15 +125,18 @@ def steady(
 ) -> Steady:
     """The steady state of `policy` with `batch` slots; `users` in the system (default: as many as slots).
 
-    Raises InputError for chunked prefill of an encoder-decoder.
+    Raises InputError for chunked prefill of an encoder-decoder, and for a policy that is none.
     """
-    if policy == "static":
-        return static(setting, work, batch, users)
-    if policy == "continuous":
-        return continuous(setting, work, batch, users)
-    if policy == "chunked":
-        return chunked(setting, work, batch, chunk, users)
-    return disaggregated(setting, work, batch, link_bytes_per_s, users)
+    match policy:
+        case "static":
+            return static(setting, work, batch, users)
+        case "continuous":
+            return continuous(setting, work, batch, users)
+        case "chunked":
+            return chunked(setting, work, batch, chunk, users)
+        case "disaggregated":
+            return disaggregated(setting, work, batch, link_bytes_per_s, users)
+    raise InputError(f"a policy is one of {', '.join(POLICIES)}, not '{policy}'")
 
 
 class _Course(NamedTuple):
@@ -236,14 +240,14 @@ class Handover(NamedTuple):
 def handover(setting: Setting, work: Workload, batch: int, link_bytes_per_s: float | None) -> Handover:
     """What one decoding unit of `batch` slots asks of those that prefill, and of the link between.
 
-    Every rank sends its share over a link of its own, by default the sheet's; the shared part of a prompt is
-    there already. Source: DistServe, arXiv 2401.09670, section 3; Splitwise, arXiv 2311.18677.
+    The link is the sheet's by default; the shared part of a prompt is there already.
+    Source: DistServe, arXiv 2401.09670, section 3; Splitwise, arXiv 2311.18677.
     """
     kv, steps = setting.run.kv, work.lengths.steps
     whole = cache_bill(setting.model, work.fresh + work.shared, 1, kv, work.encoder).logical_bytes
     there = cache_bill(setting.model, work.shared, 1, kv).logical_bytes if work.shared else 0
     rate = link_bytes_per_s or device(setting.gpu).link_bytes_per_s
-    seconds = max(0, whole - there) / (rate * setting.devices / setting.replicas)
+    seconds = transfer_s(setting, max(0, whole - there), rate)
     reading = step_cost(setting, work.prefill()).best
     served = batch / (steps * step_cost(setting, work.decode(batch)).best) if steps else 1 / reading
     return Handover(max(0, whole - there), seconds, served * reading, served * seconds * rate)
@@ -302,8 +306,9 @@ def usd_per_million(usd_per_hour: float, devices: float, tokens_per_s: float) ->
     return usd_per_hour * devices / (3600 * tokens_per_s) * 1e6
 
 
-def intensity(setting: Setting, step: Cost) -> float:
-    """Matrix FLOPs over compulsory bytes of a step: weights read and cache touched."""
+def compulsory_intensity(setting: Setting, step: Cost) -> float:
+    """Matrix FLOPs over compulsory bytes of a whole step: weights read and cache touched. Not a kernel's
+    intensity (`roofline.intensity`), which has all its FLOPs over all that it moves."""
     return float(step.matmul_flops / (step.memory_s * setting.gpu.bandwidth))
 
 
@@ -347,12 +352,3 @@ def asymptote(setting: Setting, work: Workload) -> Asymptote:
 def knee(points: Iterable[Steady]) -> Steady:
     """The point of greatest throughput over latency."""
     return max(points, key=lambda point: point.power)
-
-
-def most_within(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest count up to `limit` for which `holds`, which is true up to it and false beyond; 0: none."""
-    low, high = 0, limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

@@ -16,10 +16,9 @@ from .forward import ops
 from .offload import LINK_SHARE, Offload
 from .op import Number, Op
 from .parallel import link_ops, rank_step, shard
-from .roofline import compulsory_bytes, compute_s, totals
+from .roofline import compulsory_bytes, compute_s, step_floor_s, totals
 from .sharding import Parallel
 from .step import Plan, Run, Step
-from .times.collectives import launch_floor_s
 from .times.engine import engine_s, step_parts
 from .times.expected import Clock, Expected, pooled
 from .times.transfer import Confidence
@@ -145,7 +144,7 @@ def step_cost(setting: Setting, step: Step, rewrite: Rewrite | None = None) -> C
         kernels = built if rewrite is None else rewrite(plan, built)
         products = compute_s(kernels, setting.gpu)
         moved = compulsory_bytes(plan, kernels) / setting.gpu.bandwidth
-        launched = sum(op.count * launch_floor_s(op.work, setting.gpu) for op in (*kernels, *links))
+        launched = step_floor_s((*kernels, *links), setting.gpu)
         over_link = setting.offload.seconds(plan) if setting.offload else 0.0
         bound = bound + most(most(products, moved), over_link)
         floor = floor + most(launched, over_link)

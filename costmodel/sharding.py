@@ -45,11 +45,6 @@ def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
     return max(1, kv_heads // tp)
 
 
-def kv_copies(kv_heads: int, tp: int) -> int:
-    """How many ranks store the same KV head."""
-    return tp * kv_heads_per_rank(kv_heads, tp) // kv_heads
-
-
 def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
     """What one rank of pipeline `stage` holds, as a smaller model (see `shard`)."""
     blocks = [block for layer in model.layers for block in layer.blocks]
@@ -72,14 +67,37 @@ def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
 
 
 def stage_layers(model: Model, parallel: Parallel, stage: int) -> tuple[Layer, ...]:
-    """Layers of one pipeline stage: as even as they can be, the first stages one longer."""
+    """Layers of one pipeline stage: as even as they can be, the first stages one longer; each holds the
+    weights that its layers share."""
     if len(model.layers) < parallel.pp:
         raise InputError(f"pp {parallel.pp} is more than the {len(model.layers)} layers of {model.name}")
     if not 0 <= stage < parallel.pp:
         raise InputError(f"stage {stage} is not one of the {parallel.pp} pipeline stages")
     each, longer = divmod(len(model.layers), parallel.pp)
     start = stage * each + min(stage, longer)
-    return model.layers[start : start + each + (stage < longer)]
+    return _owning(model.layers[start : start + each + (stage < longer)], start)
+
+
+def _owning(layers: tuple[Layer, ...], start: int) -> tuple[Layer, ...]:
+    """Layers that stand `start` layers into their model: where the weights of one before them are used, the
+    first block that does holds them, and the later ones are lent its."""
+    holders: dict[tuple[int, type], int] = {}
+
+    def here(block: Block, index: int) -> Block:
+        if not isinstance(block, (Attention, Dense)) or block.weights_of is None:
+            return block
+        owner = block.weights_of
+        if 0 <= owner - start < len(layers):
+            return replace(block, weights_of=owner - start)
+        holder = holders.setdefault((owner, type(block)), index)
+        return replace(block, weights_of=None if holder == index else holder)
+
+    if start == 0:
+        return layers
+    return tuple(
+        replace(layer, blocks=tuple(here(block, index) for block in layer.blocks))
+        for index, layer in enumerate(layers)
+    )
 
 
 def shard_layer(layer: Layer, parallel: Parallel) -> Layer:

@@ -17,11 +17,14 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 from .. import InputError
+from .search import most_within
+from .serving import POLICIES as EVERY
 from .step_times import StepTimes
 
 Z95 = 1.959964
 """Standard errors on either side of a mean that hold 95 % of a normal distribution."""
-POLICIES = ("static", "continuous", "chunked")
+POLICIES = EVERY[:3]
+"""Those that one device runs by itself."""
 MOST_CHUNKS = 2_000_000
 
 
@@ -98,8 +101,10 @@ def simulate(
     `users`: a closed system of so many, each of whom sends the next job when the last one is done, the first
     ones spread over `ramp_s`; None: jobs come at their own times.
 
-    Raises InputError where there is none, or more chunks than are worth running.
+    Raises InputError where there is none, more chunks than are worth running, or no such policy.
     """
+    if policy not in POLICIES:
+        raise InputError(f"simulated are {', '.join(POLICIES)}, not '{policy}'")
     if not jobs:
         raise InputError("a simulation needs at least one request")
     arrivals = _Arrivals(jobs, users, ramp_s)
@@ -216,11 +221,7 @@ class _Slots:
         """The fewest steps (1 to `most`) after which `seconds` have passed."""
         if self.span_s(most) <= seconds:
             return most
-        low, high = 0, most
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.span_s(middle) < seconds else (low, middle)
-        return high
+        return 1 + most_within(lambda steps: self.span_s(steps) < seconds, most - 1)
 
     def advance(self, steps: int, prompts: Sequence[Job]) -> list[int]:
         """Take the steps; the jobs that are done then."""

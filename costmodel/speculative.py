@@ -18,7 +18,7 @@ from ..models.spec import Layer, Model
 from .arith import ceil_div
 from .kv import cache_bill
 from .memory import peak_memory
-from .roofline import ridge, work_math
+from .roofline import ridge, turning_tokens, work_math
 from .setting import Cost, Setting, step_cost
 from .sharding import Parallel
 from .step import Segment, Step
@@ -207,7 +207,11 @@ def layer_draft(target: Setting, name: str) -> Draft:
         raise InputError(f"--draft {name}: the last layer of {model.name} does not stand alone")
     fused = Projections(f"{2 * model.hidden}x{model.hidden}")
     one = replace(last, blocks=(fused, *last.blocks), norms=last.norms + 2)
-    return Draft(name, target._replace(model=replace(model, layers=(one,), towers=())), 1, shared=True)
+    # In a file's formats, if it is of one: those of the last layer, which is the only one here.
+    final = len(model.layers) - 1
+    stored = tuple((min(at, 0), part, name, fmt) for at, part, name, fmt in model.stored if at in (-1, final))
+    draft = replace(model, layers=(one,), towers=(), stored=stored)
+    return Draft(name, target._replace(model=draft), 1, shared=True)
 
 
 def medusa_draft(target: Setting, heads: int) -> Draft:
@@ -350,8 +354,8 @@ def free_tokens(setting: Setting) -> float:
     """
     bill = weight_bill(setting.model, setting.recipe)
     matrices = [part for part in bill.components if part.name in MATRICES]
-    bits = sum(part.bytes for part in matrices) / sum(part.parameters for part in matrices)
-    return ridge(setting.gpu, main_type(setting)).datasheet * bits / 2
+    each = sum(part.bytes for part in matrices) / sum(part.parameters for part in matrices)
+    return turning_tokens(ridge(setting.gpu, main_type(setting)).datasheet, each)
 
 
 def main_type(setting: Setting) -> str:

@@ -22,6 +22,7 @@ from .speculative import (
     medusa_draft,
     model_draft,
 )
+from .times.family import US
 
 EAGER_HOST_US_PER_LAYER = 450.0
 """What PyTorch takes to launch a layer without CUDA graphs. Fitted (`fitted_host_us`: the least mean error)
@@ -74,7 +75,7 @@ class Case(NamedTuple):
 
     def predicted(self, host_us: float) -> float:
         """Speed-up with this host constant."""
-        at = self.speculation._replace(host_s=host_us * 1e-6)
+        at = self.speculation._replace(host_s=host_us * US)
         return at.verified(self.tokens, self.gamma, self.verify_tokens, self.passes).best.speedup
 
     def error(self, host_us: float) -> float:

@@ -3,7 +3,7 @@
 Tables 9.1 (prefill) and 9.2 (decode) of 大语言模型 (Zhao et al.), chapter 9.2.1, for a LLaMA: multi-head
 attention, gated FFN. B sequences, T tokens, H hidden, N heads, D head_dim, F FFN width. The intensity
 column divides work by access after dropping the constant of the FLOPs (and the output activation of
-the linear rows), so it is not FLOPs / bytes: see the README's textbook page for how the two differ.
+the linear rows), so it is not FLOPs / bytes: see docs/textbook.md for how the two differ.
 Table 9.3 is what the book measured for quantised weights, in GiB although it prints GB.
 Source: seed ledger, "Tables 9.1 / 9.2" and t93.*; authors' slides 6.2, pp. 6-9.
 """

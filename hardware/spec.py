@@ -55,11 +55,15 @@ class Compute:
                 raise InputError(f"{name} must be positive, not {value}")
 
     @property
+    def clocks_per_s(self) -> float | None:
+        """Of all cores together, or None where their number or their clock is not known."""
+        return None if self.cores is None or self.clock_ghz is None else self.cores * self.clock_ghz * 1e9
+
+    @property
     def flops_per_s(self) -> float | None:
         """Cores x FLOP/clock/core x clock, or None where one of them is not known."""
-        if self.cores is None or self.clock_ghz is None or self.flops_per_clock_per_core is None:
-            return None
-        return self.cores * self.flops_per_clock_per_core * self.clock_ghz * 1e9
+        clocks, each = self.clocks_per_s, self.flops_per_clock_per_core
+        return None if clocks is None or each is None else clocks * each
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,9 @@ class Gpu:
     integers); `fp16_accumulate_peaks` where a part is faster with a narrower accumulator.
     `sparsity`: how many times its dense peak a product of 2:4-sparse weights in fp16, bf16, fp8 or int8
     reaches (2 by the datasheets of NVIDIA's from Ampere on and of CDNA3 and CDNA4; None: no such units, or
-    no source). `link_gb_per_s` sums both directions. `dies`: devices a program sees in one package.
+    no source). `link_gb_per_s` sums both directions; up to 128 it is taken to be the
+    host's PCIe, above to join all ranks, and `link` says bridge where it is NVLink between two cards. `dies`:
+    devices a program sees in one package.
     """
 
     name: str
@@ -97,6 +103,7 @@ class Gpu:
     architecture: str = ""
     year: int | None = None
     link_gb_per_s: float | None = None
+    link: str = ""
     power_w: float | None = None
     price: Price | None = None
     dies: int = 1
@@ -121,6 +128,8 @@ class Gpu:
                 raise InputError(f"{name} must be between 0 and {most:g}, not {value:g}")
         if self.sparsity is not None and not 1 <= self.sparsity <= 16:
             raise InputError(f"sparsity is a factor between 1 and 16, not {self.sparsity:g}")
+        if self.link not in ("", "bridge"):
+            raise InputError(f"link is bridge, or not given, not '{self.link[:40]}'")
         if self.confidence not in ("high", "medium", "low"):
             raise InputError(f"confidence is high, medium or low, not '{self.confidence}'")
         if self.dies < 1 or self.dies > 64:

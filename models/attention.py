@@ -111,7 +111,8 @@ class LatentAttention:
 
     V is a slice of that row, so it is stored once. `q_lora_rank` None: queries are projected
     directly. `index_heads` x `index_dim`: a sparse-attention indexer with its own key cache, of
-    which `index_top_k` tokens are then attended. `bias` as in `Attention`, over q, k, o.
+    which `index_top_k` tokens are then attended. `bias` as in `Attention`, over o, k (the
+    latent's projection) and q (its first one, so only with a `q_lora_rank`).
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; DeepSeek-V3.2 for the indexer.
     """
 

@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from .. import InputError
-from ..sheets import AT_HAND, MAX_SHEET_BYTES, decode, nearest, read_file
+from ..sheets import AT_HAND, MAX_CONFIG_BYTES, decode, nearest, read_file
 from .sheet import model_from_text
 from .spec import Model
 
@@ -92,14 +92,14 @@ def load_path(path: Path) -> Model:
     if path.suffix == ".safetensors":
         raise InputError(f"{path} says nothing of the model; give its folder, with config.json in it")
     if path.suffix.lower() == ".json":
-        return _from_config(read_file(path), str(path), path)
+        return _from_config(_read_config(path), str(path), path)
     return model_from_text(read_file(path), str(path))
 
 
 def _from_folder(path: Path) -> Model:
     config = path / "config.json"
     if os.path.isfile(config):
-        return _from_config(read_file(config), str(config), config)
+        return _from_config(_read_config(config), str(config), config)
     held = gguf_in(path)
     if held is not None:
         return load_path(held)
@@ -115,13 +115,17 @@ def gguf_in(folder: Path) -> Path | None:
     return files[0] if files else None
 
 
+def _read_config(path: Path) -> str:
+    return read_file(path, MAX_CONFIG_BYTES, "a config.json")
+
+
 def _from_config(text: str, origin: str, path: Path | None = None) -> Model:
     from .huggingface import QUANTISATION_FILE, model_from_config, read_config, with_quantisation
 
     data = read_config(text, origin)
     beside = path.parent / QUANTISATION_FILE if path is not None else None
     if beside is not None and os.path.isfile(beside):
-        data = with_quantisation(data, partial(read_file, beside), str(beside))
+        data = with_quantisation(data, partial(_read_config, beside), str(beside))
     folder = path.parent.name if path is not None and path.name == "config.json" else ""
     name = folder or (path.stem if path is not None else "")
     return model_from_config(data, origin, name if name.isprintable() else "")
@@ -140,7 +144,7 @@ def _from_stdin() -> Model:
         raise InputError(
             "'-' reads a sheet or a config.json from standard input, which is a terminal; pipe one into it"
         )
-    text = decode(sys.stdin.buffer.read(MAX_SHEET_BYTES + 1), "<stdin>")
+    text = decode(sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1), "<stdin>", MAX_CONFIG_BYTES, "a config.json")
     if not text.strip():
         raise InputError("standard input is empty; pipe a sheet or a config.json into it")
     # A sheet may be written in braces too; it has no key in quotes first.

@@ -1,4 +1,4 @@
-"""Sizes of layers that make sense."""
+"""Sizes of layers that make sense, and rounding them up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from .. import InputError
 
 MAX_DIMENSION = 1 << 24
 """No width, head count or expert count of a real model comes near this; larger is a mistake."""
+
+
+def ceil_div(value: int, by: int) -> int:
+    return -(-value // by)
+
+
+def rounded_up(value: int, to: int) -> int:
+    """The least multiple of `to` that is no less."""
+    return ceil_div(value, to) * to
 
 
 def positive(owner: str, **values: int | None) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from .. import InputError
+from .dimensions import ceil_div as ceil_div
 from .sparsity import Sparse, parse_sparse
 
 
@@ -30,6 +31,7 @@ class Format(NamedTuple):
     `published`: a type checkpoints are stored in whole, embeddings and norms included.
     `wide_share`: share of the columns kept in 16 bit instead (outliers of LLM.int8(), 2208.07339).
     `sparse`: how the values are stored where some are zero; scales stay as they are.
+    `in_files`: a type of GGUF files' tensors, which no recipe stores a whole model's matrices in.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Format(NamedTuple):
     note: str = ""
     wide_share: float = 0.0
     sparse: Sparse | None = None
+    in_files: bool = False
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
         """Bytes of a [rows, cols] matrix with its scales; rows pad to whole blocks."""
@@ -59,6 +62,7 @@ class Format(NamedTuple):
         """
         if self.wide_share or self.sparse or any(scale.flat or scale.rows > 1 for scale in self.scales):
             raise InputError(f"{self.name} is a format of weight matrices, not of KV rows")
+        # Blocks of up to 8 values are bits packed into bytes, to which a row pads; longer ones hold scales.
         if self.block > 8 and width % self.block:
             raise InputError(f"KV rows of {width} values are not whole blocks of {self.block} ({self.name})")
         bits = sum(
@@ -84,10 +88,6 @@ class Format(NamedTuple):
             down = ceil_div(rows, scale.rows) if scale.rows else 1
             tiles = down * (ceil_div(cols, scale.cols) if scale.cols else 1)
         return ceil_div(tiles * scale.bits, 8)
-
-
-def ceil_div(value: int, by: int) -> int:
-    return -(-value // by)
 
 
 PER_TENSOR = Scale(32, 0, 0)
@@ -151,7 +151,7 @@ def formats() -> dict[str, Format]:
     """Every named format by its name."""
     table = {fmt.name: fmt for fmt in _FORMATS}
     for name, (block, block_bytes) in _GGUF.items():
-        table[name] = Format(name, block, block_bytes, note="GGUF")
+        table[name] = Format(name, block, block_bytes, note="GGUF", in_files=True)
     return table
 
 
@@ -195,7 +195,7 @@ def find_format(name: str) -> Format:
 
 def _sparse_format(name: str, base: str, sparse: Sparse) -> Format:
     dense = find_format(base)
-    if dense.sparse or dense.wide_share or dense.note == "GGUF":
+    if dense.sparse or dense.wide_share or dense.in_files:
         raise InputError(f"{dense.name} is stored whole; '{name}' needs a plain format, such as bf16")
     if sparse.kind == "2:4" and dense.math in ("fp32", "tf32", "fp4"):
         raise InputError(f"2:4 is a pattern of fp16, bf16, fp8 and int8 products, not of {dense.math}")

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from .. import InputError
 from ..sheets import opened
+from .dimensions import rounded_up
 from .gguf_model import model_from_header
 from .spec import Model
 
@@ -46,13 +47,12 @@ _STRING, _ARRAY = 8, 9
 
 
 class GgufTensor(NamedTuple):
-    """`shape` in GGUF order: the row length first. `offset` is from the start of the data."""
+    """`shape` in GGUF order: the row length first."""
 
     name: str
     shape: tuple[int, ...]
     type: str
     bytes: int
-    offset: int
 
     @property
     def elements(self) -> int:
@@ -78,7 +78,7 @@ class GgufHeader(NamedTuple):
     @property
     def predicted_size(self) -> int:
         """Header, padding, and every tensor padded to the alignment: exact to the byte."""
-        return self.data_offset + sum(_aligned(tensor.bytes, self.alignment) for tensor in self.tensors)
+        return self.data_offset + sum(rounded_up(tensor.bytes, self.alignment) for tensor in self.tensors)
 
 
 class _Walk:
@@ -117,12 +117,12 @@ class _Walk:
             raise self.error(f"a text of {length:,} bytes")
         self.file.seek(length, 1)
 
-    def value(self, kind: int, depth: int = 0) -> Any:
+    def value(self, kind: int) -> Any:
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
             return self.text()
-        if kind == _ARRAY and depth == 0:
+        if kind == _ARRAY:
             return self.array()
         raise self.error(f"a value of unknown type {kind}")
 
@@ -176,7 +176,7 @@ def _header(walk: _Walk, gguf: Any) -> GgufHeader:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
         raise walk.error(f"an alignment of {alignment}")
-    offset = _aligned(walk.file.tell(), alignment)
+    offset = rounded_up(walk.file.tell(), alignment)
     return GgufHeader(metadata, tensors, offset, alignment, walk.size)
 
 
@@ -185,7 +185,8 @@ def _tensor(walk: _Walk, gguf: Any) -> GgufTensor:
     if dimensions > 4:
         raise walk.error(f"a tensor of {dimensions} dimensions")
     shape = tuple(walk.number("<Q") for _ in range(dimensions))
-    number, offset = walk.number("<I"), walk.number("<Q")
+    number = walk.number("<I")
+    walk.number("<Q")  # where its data begins
     try:
         kind = gguf.GGMLQuantizationType(number)
     except ValueError:
@@ -198,11 +199,7 @@ def _tensor(walk: _Walk, gguf: Any) -> GgufTensor:
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     if shape and shape[0] % block:
         raise walk.error(f"tensor '{name}' has rows of {shape[0]}, not whole blocks of {block}")
-    return GgufTensor(name, shape, kind.name.lower(), elements // block * block_bytes, offset)
-
-
-def _aligned(value: int, to: int) -> int:
-    return -(-value // to) * to
+    return GgufTensor(name, shape, kind.name.lower(), elements // block * block_bytes)
 
 
 def model_from_gguf(path: Path) -> Model:

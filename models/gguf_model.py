@@ -244,7 +244,7 @@ def _layer(r: Reader, index: int, hidden: int) -> Layer:
         raise r.error(f"layer {index} has no tensors")
     blocks: list[Block] = []
     if "attn_kv_a_mqa.weight" in tensors:
-        blocks.append(_latent(r, tensors))
+        blocks.append(_latent(r))
     elif "attn_q.weight" in tensors or "attn_qkv.weight" in tensors:
         blocks.append(_attention(r, index, tensors, hidden))
     if "ssm_in.weight" in tensors or "ssm_out.weight" in tensors:
@@ -316,7 +316,7 @@ def _window(r: Reader, index: int) -> int | None:
     return window if index % period < first else None
 
 
-def _latent(r: Reader, tensors: dict[str, TensorInfo]) -> LatentAttention:
+def _latent(r: Reader) -> LatentAttention:
     heads, rank = r.count("attention.head_count"), r.count("attention.kv_lora_rank")
     rope = r.count("rope.dimension_count")
     key = r.count("attention.key_length_mla", r.count("attention.key_length"))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import InputError
-from ..sheets import read_file
+from ..sheets import MAX_CONFIG_BYTES, read_file
 from .huggingface import QUANTISATION_FILE, model_from_config, read_config, with_quantisation
 from .spec import Model
 
@@ -29,6 +29,9 @@ def model_from_hub(repository: str) -> Model:
         raise InputError("hf: needs huggingface_hub; pip install 'infercost[hf]'") from None
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
+    def read(path: str) -> str:
+        return read_file(Path(path), MAX_CONFIG_BYTES, "a config.json")
+
     def fetch(file: str) -> str:
         named = {"repo_id": match[1], "filename": file, "revision": match[2]}
         try:
@@ -36,10 +39,10 @@ def model_from_hub(repository: str) -> Model:
             get_hf_file_metadata(hf_hub_url(**named), timeout=5)
         except Exception as error:
             try:
-                return read_file(Path(hf_hub_download(**named, local_files_only=True)))
+                return read(hf_hub_download(**named, local_files_only=True))
             except Exception:  # not fetched before either: the hub's own answer is the one to give
                 raise error from None
-        return read_file(Path(hf_hub_download(**named)))
+        return read(hf_hub_download(**named))
 
     origin, name, unknown = f"hf:{repository}", match[1].split("/", 1)[1], ""
     try:

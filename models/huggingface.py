@@ -7,13 +7,12 @@ the family's reader does not know, is refused by name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from .. import InputError
-from ..sheets import nearest
+from ..sheets import nearest, parse_json
 from .hf.class_defaults import CLASS_DEFAULTS
 from .hf.decoder import Style, context_of, stack
 from .hf.families import FAMILIES
@@ -25,7 +24,6 @@ from .hf.towers import towers_of
 from .spec import Model
 
 QUANTISATION_FILE = "hf_quant_config.json"
-MAX_CONFIG_BYTES = 4 << 20
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 # Fields of the class: a nested text_config states only what differs from them (LLaVA).
 _SEVEN_B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
@@ -46,14 +44,7 @@ _NOT_COUNTED: dict[str, dict[str, bool]] = {
 
 def read_config(text: str, origin: str) -> dict[str, Any]:
     """The JSON object in `text`. Raises InputError for anything else, however deep or large."""
-    if len(text) > MAX_CONFIG_BYTES:
-        raise InputError(f"{origin}: larger than a config.json may be ({MAX_CONFIG_BYTES:,} characters)")
-    try:
-        data = json.loads(text, parse_int=_bounded_int)
-    except RecursionError:
-        raise InputError(f"{origin}: nested too deeply for a config.json") from None
-    except ValueError as error:
-        raise InputError(f"{origin}: not valid JSON: {error}") from None
+    data = parse_json(text, origin, _bounded_int)
     if not isinstance(data, dict):
         raise InputError(f"{origin}: a config.json is an object, not a {type(data).__name__}")
     return data
@@ -88,25 +79,11 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
         dtype = _dtype(outer, text)
         text.refuse_unread(inner_family)
         return Model(
+            **{**vars(parts), "tied": tied},
             name=name or _name(data) or family,
-            hidden=parts.hidden,
-            vocab=parts.vocab,
-            layers=parts.layers,
             source=source or f"config.json ({origin}), model_type {family}",
-            tied=tied,
-            norm=parts.norm,
-            final_norm=parts.final_norm,
-            embedding_norm=parts.embedding_norm,
-            positions=parts.positions,
-            position_biases=parts.position_biases,
-            head_bias=parts.head_bias,
-            embedding_width=parts.embedding_width,
-            side_width=parts.side_width,
-            side_rows=parts.side_rows,
-            context=parts.context,
             dtype=dtype,
-            weights=published_weights(outer, text, dtype),
-            encoder=parts.encoder,
+            weights=published_weights(outer, text),
             towers=towers_of(outer, family, parts.hidden),
             inferred=tuple(inferred),
         )
@@ -126,7 +103,7 @@ def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
             assert inner is not None
             kind = inner.text("model_type", default=family)
             if not inner.has("hidden_size", "d_model", "n_embd") and holder.has("hidden_size"):
-                return outer, family  # Qwen2-VL keeps its text keys at the top
+                return holder, family  # Qwen2-VL keeps its text keys at the top
             if kind in _NESTED_DEFAULTS and not inner.has("hidden_size"):
                 shapes = _NESTED_DEFAULTS[kind]
                 inner = Fields({**shapes, **inner.data}, outer.origin, outer.inferred, part)
@@ -193,11 +170,13 @@ _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "half": "fp
 
 
 def _dtype(outer: Fields, text: Fields) -> str:
-    for f in (text, outer):
-        value = f.raw("torch_dtype", "dtype")
-        if isinstance(value, str) and value.removeprefix("torch.") in _DTYPES:
-            return _DTYPES[value.removeprefix("torch.")]
-    text.infer("dtype = bf16: the file names none")
+    named = [f.raw("torch_dtype", "dtype") for f in (text, outer)]
+    words = [value.removeprefix("torch.") for value in named if isinstance(value, str)]
+    known = [_DTYPES[word] for word in words if word in _DTYPES]
+    if known:
+        return known[0]
+    why = f"the file's '{words[0][:40]}' is no type of activations" if words else "the file names none"
+    text.infer(f"dtype = bf16: {why}")
     return "bf16"
 
 

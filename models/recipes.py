@@ -85,7 +85,7 @@ GGUF_MIXES = (
 
 def recipe_names() -> list[str]:
     """Every recipe with a name of its own."""
-    plain = [name for name, fmt in formats().items() if fmt.note != "GGUF"]
+    plain = [name for name, fmt in formats().items() if not fmt.in_files]
     return [*plain, *_NAMED, *_EXPERT_RECIPES, *GGUF_MIXES]
 
 
@@ -152,16 +152,18 @@ def _except(recipe: Recipe, kept: list[str]) -> Recipe:
     def rule(tensor: Tensor, layer: int, model: Model) -> str:
         return sixteen_bit(model) if tensor.component in kept else recipe.rule(tensor, layer, model)
 
-    return Recipe(f"{recipe.name} except {','.join(kept)}", rule, recipe.note, recipe.by_layer)
+    return recipe._replace(name=f"{recipe.name} except {','.join(kept)}", rule=rule)
 
 
 def _as_stored(model: Model) -> Recipe:
-    """The types a file holds its tensors in; vectors are of the type of its last norm, fp32 as a rule."""
+    """The types a file holds its tensors in. What is not in it (a draft's own) is in 16 bit; vectors are of
+    the type of its last norm, fp32 as a rule."""
     held = {(layer, component, name): fmt for layer, component, name, fmt in model.stored}
     vectors = held.get((-1, "norms", "final_norm"), "fp32")
 
     def rule(tensor: Tensor, layer: int, of: Model) -> str:
-        return held.get((layer, tensor.component, tensor.name), vectors)
+        absent = vectors if tensor.kind == "vector" else sixteen_bit(of)
+        return held.get((layer, tensor.component, tensor.name), absent)
 
     return Recipe("as stored", rule, "the types of the file's own tensors", by_layer=True)
 

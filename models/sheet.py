@@ -27,7 +27,7 @@ from .attention import Attention, CrossAttention, LatentAttention
 from .ffn import Dense, Experts, Projections
 from .recipes import find_recipe
 from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower
+from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
 
 BLOCKS: dict[str, type[Block]] = {
     "attention": Attention,
@@ -106,7 +106,7 @@ def _layer(section: Section) -> Layer:
     if not blocks:
         raise section.error(f"a layer needs at least one of: {', '.join(BLOCKS)}")
     section.known.update(BLOCKS)
-    norms = section.take("norms", "int", min(len(blocks), 3))
+    norms = section.take("norms", "int", usual_norms(tuple(blocks)))
     if not 0 <= norms <= 16:
         raise section.error(f"must be between 0 and 16, not {norms}", "norms")
     parallel = section.take("parallel", "bool", False)

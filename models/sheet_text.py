@@ -7,9 +7,8 @@ from typing import Any
 
 from .attention import Attention, CrossAttention
 from .ffn import Experts
-from .mixers import Mixer
 from .sheet import BLOCKS
-from .spec import Block, Layer, Model
+from .spec import Block, Layer, Mixer, Model, usual_norms
 
 _KEYS = {cls: key for key, cls in BLOCKS.items()}
 _OUTER = (
@@ -90,7 +89,7 @@ def _kind_name(layer: Layer) -> str:
 
 def _layer(layer: Layer, indent: str) -> list[str]:
     out = [f"{indent}{block_key(block)}: {_mapping(stated_fields(block))}" for block in layer.blocks]
-    if layer.norms != min(len(layer.blocks), 3):
+    if layer.norms != usual_norms(layer.blocks):
         out.append(f"{indent}norms: {layer.norms}")
     if layer.parallel:
         out.append(f"{indent}parallel: true")

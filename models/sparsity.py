@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from .. import InputError
+from .dimensions import rounded_up
 
 STORAGES = ("2:4", "bitmap", "csr16", "csr32")
 _SUFFIX = re.compile(r"(?P<base>.+)-(?:(?P<two>2:4)|(?P<kind>bitmap|csr16|csr32)-(?P<share>0(?:\.\d{1,9})?))")
@@ -37,7 +38,7 @@ class Sparse(NamedTuple):
         """Bytes of a [rows, cols] matrix. Raises InputError where its columns outgrow the indexes."""
         if self.kind == "csr16" and cols > 1 << 16:
             raise InputError(f"csr16 indexes reach 65,536 columns, not {cols:,}; csr32 does")
-        values = rows * -(-cols // self.group) * self.group
+        values = rows * rounded_up(cols, self.group)
         kept = round(values * self.kept)
         bits = kept * (value_bits + self.index_bits) + values * self.mask_bits
         bits += (rows + 1) * self.row_bits if self.row_bits else 0

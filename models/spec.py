@@ -7,15 +7,19 @@ from functools import cached_property
 from typing import Any
 
 from .. import InputError
-from .attention import Attention, CrossAttention
+from .attention import Attention, CrossAttention, LatentAttention
 from .cache import CacheSpec
 from .dimensions import MAX_DIMENSION, positive
-from .ffn import Dense, Experts, FeedForward
-from .mixers import Mixer
+from .ffn import Dense, Experts, FeedForward, Projections
+from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from .tensor import Tensor, parameters, vector
 
 MAX_LAYERS = 4096
 
+Mixer = (
+    Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention
+)
+"""Blocks that look across positions."""
 Block = Mixer | FeedForward
 
 
@@ -45,8 +49,19 @@ class Layer:
     norms: int = 2
     parallel: bool = False
 
+    @property
+    def main_blocks(self) -> int:
+        """Blocks that add to the residual stream and are split over ranks: all but `Projections`, side paths
+        that stand whole on every rank."""
+        return sum(not isinstance(block, Projections) for block in self.blocks)
+
     def caches(self) -> tuple[CacheSpec, ...]:
         return tuple(block.cache() for block in self.blocks if isinstance(block, Mixer))
+
+
+def usual_norms(blocks: tuple[Block, ...]) -> int:
+    """Norms of a layer of which a sheet says nothing: one before each block, three at the most."""
+    return min(len(blocks), 3)
 
 
 def grouped(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, int], ...]:

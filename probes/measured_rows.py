@@ -9,19 +9,22 @@ import numpy as np
 
 from ..costmodel.attention import visited_pairs
 from ..costmodel.op import Attend, Collective, Gemm
-from ..costmodel.times.collectives import PCIE_BYTES_PER_S
+from ..costmodel.times.collectives import over_pcie
 from ..costmodel.times.device import Device
 from ..costmodel.times.experts import TILES, ExpertLayer
 from ..costmodel.times.pointwise import RowKernel
 from ..costmodel.times.prefill import (
-    LATENT_VALUES,
-    LATENT_WIDTH,
-    QUANTISER_TOKEN_BYTES,
     PrefillKernel,
     style_of,
 )
 from ..hardware.calibration import Key
 from .moe_routing import SHARES, balanced, power_law
+
+LATENT_QK, LATENT_V = 192, 128
+LATENT_WIDTH, LATENT_VALUES = 576, 512
+"""Widths of DeepSeek's rebuilt heads (keys, values), and of the cached row and the values in it."""
+QUANTISER_TOKEN_BYTES = 1536
+"""Floor per token of quantising Q and the cache beside FlashAttention-3."""
 
 Rows = dict[str, Any]
 """Columns of one group as arrays."""
@@ -145,7 +148,7 @@ def read_collective(named: Mapping[str, Any], rows: Rows, device: Device) -> Ite
     size, world = rows["bytes"], rows["world"]
     if stack.startswith("oneccl") and op == "all_gather":
         size = size * world
-    pcie = device.link_bytes_per_s <= PCIE_BYTES_PER_S
+    pcie = over_pcie(device, world.max())
     if stack.startswith(("nccl", "oneccl")):
         family = "collective_pcie" if pcie else "collective"
     else:
@@ -312,9 +315,6 @@ def read_mla(named: Mapping[str, Any], rows: Rows, device: Device) -> Iterator[P
             prepared = (2 + stored) * fresh * heads * LATENT_VALUES
     kernel = PrefillKernel(work, appended, prepared)
     yield Part("mla_prefill", key, kernel, work.bytes.total + 2 * fresh * LATENT_WIDTH, shape)
-
-
-LATENT_QK, LATENT_V = 192, 128
 
 
 def _absorbed(batch: Any, new: Any, length: Any, pairs: Any, heads: Any, key: Key) -> Attend:

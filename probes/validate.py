@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..costmodel.op import Collective
+from ..costmodel.roofline import floor_s
 from ..costmodel.times.device import device
 from ..costmodel.times.families import TIMES
 from ..costmodel.times.transfer import Calibrated, Choice, Confidence, choose
@@ -86,21 +88,22 @@ class Validation:
             batch, predicted_s = select(batch, sound), predicted_s[sound]
             if not len(predicted_s):
                 return
-        floor_s = np.broadcast_to(TIMES[batch.family].floor_s(batch.work, batch.gpu), batch.time_s.shape)
+        floors = np.broadcast_to(floor_s(batch.work, batch.gpu), batch.time_s.shape)
         key = (batch.family, batch.gpu.name, str(batch.key))
         line = self.groups.get(key)
         if line is None:
             line = self.groups[key] = Line(*key, Errors(), Errors(), confidence)
-        line.floor.add(floor_s, batch.time_s)
+        line.floor.add(floors, batch.time_s)
         line.expected.add(predicted_s, batch.time_s)
-        self._flag(file, batch, floor_s)
+        self._flag(file, batch, floors)
         self._draw(predicted_s, batch.time_s)
 
-    def _flag(self, file: str, batch: Batch, floor_s: Any) -> None:
-        fast = np.flatnonzero(batch.time_s < COLD_SLACK * floor_s)
+    def _flag(self, file: str, batch: Batch, floors: Any) -> None:
+        fast = np.flatnonzero(batch.time_s < COLD_SLACK * floors)
         self.flagged_rows += len(fast)
-        small = TIMES[batch.family].moved_bytes(batch.work) <= device(batch.gpu).l2_bytes
-        small = np.broadcast_to(small, batch.time_s.shape)
+        work = batch.work
+        moved = work.wire_bytes if isinstance(work, Collective) else work.bytes.total
+        small = np.broadcast_to(moved <= device(batch.gpu).l2_bytes, batch.time_s.shape)
         for i in fast[: max(0, MOST_FLAGGED - len(self.flagged))]:
             self.flagged.append(
                 Flagged(
@@ -110,7 +113,7 @@ class Validation:
                     batch.gpu.name,
                     str(batch.key),
                     float(batch.time_s[i]),
-                    float(floor_s[i]),
+                    float(floors[i]),
                     bool(small[i]),
                 )
             )

@@ -3,18 +3,18 @@
 Three kinds, each a family: NCCL over NVLink, NCCL or oneCCL over PCIe, and the engines' own
 all-reduce kernels over NVLink. Source: NCCL's ring and tree algorithms and its LL, LL128 and Simple
 protocols (nccl-tests, doc/PERFORMANCE.md, for the bus-bandwidth factors); the shapes of the terms
-were found on ../shared/measured/collective.csv.
+were found on ../shared/measured/collective.csv. `working_set` changes nothing here: it is there for the
+formulas of all families to be called alike.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...hardware.spec import Gpu
-from ..arith import kit
-from ..op import Collective, Work
-from ..roofline import floor_s
-from .device import Device, device
+from ..arith import kit, power_norm
+from ..op import Collective
+from ..roofline import BRIDGED
+from .device import Device
 from .family import US, Family, Parameter, Params, forms, switched
 
 RING = Family(
@@ -65,18 +65,33 @@ CUSTOM = Family(
 )
 
 LOCAL_WEIGHT = {"all_reduce": 1.3, "reduce_scatter": 0.75}
+"""How `local_share` counts in a collective, 1 in the others. Structural, as the bare numbers of this file are
+that no source gives: the same for every GPU, and chosen on the measured rows (docs/times.md)."""
 MOST_LOCAL = 1.5
 ALL_TO_ALL_BUMP, ALL_TO_ALL_LL, ALL_TO_ALL_SIMPLE = 3.0, 4.0, 3.0
+"""Of an all-to-all, in those of a ring: its extra past the LL protocol, and the messages where LL ends and
+Simple begins."""
 RAMP_BYTES = 256e3
+TWO_SHOT_LOCAL = 0.75
+"""Of a rank's own part, what two shots leave off the links."""
 SWITCHED_SHARE = {"hopper": 0.80, "blackwell": 0.90}
 """Wire bytes of an all-reduce that the NVSwitch itself adds up (NVLink SHARP), from eight ranks on."""
 SHARP_RANKS = 8
 SHOT_NORM, HOST_NORM = 12, 8
+"""Powers: how sharp the corner between one shot and two is, and how well a launch hides."""
 EAGER_DEVICE_US = 3.0
+"""Of an eager collective, what the device takes besides the message."""
 COPY_SHARE = 0.87
+"""Share of memory bandwidth of the copy, in and out, of what an eager kernel leaves to NCCL."""
 PCIE_BYTES_PER_S = 64e9
-"""One way; at or below it ranks meet on the host's PCIe."""
+"""One way, of PCIe 5.0 x16: a link that is no faster, and no bridge, is the host's PCIe."""
 KB, MB = 1e3, 1e6
+
+
+def over_pcie(device: Device, ranks: int) -> bool:
+    """Whether so many ranks meet on the host's PCIe."""
+    bridged = device.gpu.link == "bridge" and ranks <= BRIDGED
+    return not bridged and device.link_bytes_per_s <= PCIE_BYTES_PER_S
 
 
 def steps(work: Collective, k: Any) -> Any:
@@ -126,7 +141,7 @@ def custom_s(work: Collective, device: Device, p: Params, working_set: Any = Non
     link, size = device.link_bytes_per_s, work.message_bytes
     one = (work.world - 1) * size / (p["one_shot_share"] * link)
     shared = SWITCHED_SHARE.get(device.generation, 1.0)
-    crossing = 2 * (1 - 0.75 / work.world) * k.where(work.world >= SHARP_RANKS, shared, 1.0)
+    crossing = 2 * (1 - TWO_SHOT_LOCAL / work.world) * k.where(work.world >= SHARP_RANKS, shared, 1.0)
     two = p["two_shot_us"] * US * k.log2(work.world) + crossing * size / (p["two_shot_share"] * link)
     # The quicker of the two, with a rounded corner: a norm of negative power, scaled against overflow.
     quick = k.least(one, two)
@@ -141,16 +156,4 @@ def custom_s(work: Collective, device: Device, p: Params, working_set: Any = Non
 
 def host_bound(host_s: Any, device_s: Any) -> Any:
     """Without a CUDA graph the host's launch hides whatever is shorter than it."""
-    high = kit(host_s, device_s).most(host_s, device_s)
-    low = kit(host_s, device_s).least(host_s, device_s)
-    return high * (1 + (low / high) ** HOST_NORM) ** (1 / HOST_NORM)
-
-
-def launch_floor_s(work: Work, gpu: Gpu) -> Any:
-    """The floor of any work: of a collective what its link takes, of the rest the roofline's."""
-    return wire_floor_s(work, device(gpu)) if isinstance(work, Collective) else floor_s(work, gpu)
-
-
-def wire_floor_s(work: Collective, device: Device) -> Any:
-    """Wire bytes over the one-way bandwidth of the link: what a ring cannot beat."""
-    return work.wire_bytes / device.link_bytes_per_s
+    return power_norm(host_s, device_s, HOST_NORM)

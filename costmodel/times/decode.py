@@ -67,14 +67,20 @@ MLA_DECODE = Family(
     ),
 )
 
+SHARE_OF = "bf16"
+"""What `mma_share` is a share of the peak of, whatever the type of the products: so it was fitted."""
 JOIN_NORM = 3
 L2_SHARPNESS = 8
+"""Powers of the norm that joins the SMs' part with memory, and of the step from L2 to memory. Structural, as
+the bare numbers of this file are that no source gives: the same for every GPU, and chosen on the measured
+rows (docs/times.md)."""
 L2_SHARE = {"ada": 1.0, "blackwell-rtx": 1.1}
 PARTITIONED_L2 = 0.5
 """Part of L2 that one stream can fill: half where L2 is two partitions (A100, Hopper, Blackwell)."""
 MERGED_AT_ONCE = 32
 """Splits whose merge costs one more `merge_us`."""
 MERGE_BYTES = 4
+"""Of a partial output: fp32."""
 KEY_TILE = 128
 
 
@@ -168,14 +174,9 @@ def _merge_s(work: Attend, parts: Any, device: Device, p: Params, k: Kit) -> Any
     return k.where(parts > 1, p["merge_us"] * US * (1 + parts / MERGED_AT_ONCE) + moved, 0)
 
 
-def _stored(work: Attend) -> Any:
-    """Bytes per value of the cache."""
-    return work.row_bytes / (work.kv_heads * (work.qk_dim + work.v_dim))
-
-
 def _moved(work: Attend) -> Any:
-    queries = work.sequences * work.new * work.heads * (work.qk_dim + work.v_dim)
-    return work.sequences * work.context * work.row_bytes + work.activation_bytes * queries
+    """Cache, queries and output; learned sinks are left out."""
+    return work.bytes.total - work.weight_bytes
 
 
 def decode_s(work: Attend, device: Device, p: Params, working_set: Any = None) -> Any:
@@ -187,7 +188,7 @@ def decode_s(work: Attend, device: Device, p: Params, working_set: Any = None) -
     windowed = work.window > 0
     at_once: Any = style.ctas
     if name == "flashinfer":
-        lean = (group < FEW_HEADS) & (_stored(work) == 2)
+        lean = (group < FEW_HEADS) & (work.bytes_per_value == 2)
         at_once = k.where(lean, FLASHINFER_CTAS, style.ctas)
     packed = work.sequences * work.kv_heads * k.ceil(group / style.rows)
     rows = k.least(k.most(group, style.least_rows), style.rows)
@@ -205,9 +206,9 @@ def decode_s(work: Attend, device: Device, p: Params, working_set: Any = None) -
     busy = k.least(1, k.most(ctas / device.cores / at_once, style.lone))
     waves = k.most(1, k.ceil(ctas / device.cores) / at_once)
     stream = p["sm_share"] * device.bandwidth / device.cores
-    mma = p["mma_share"] * device.peak("bf16") / device.cores
+    mma = p["mma_share"] * device.peak(SHARE_OF) / device.cores
     width = work.qk_dim + work.v_dim
-    per_key = width * _stored(work) / stream + rows * width * at_once / mma
+    per_key = width * work.bytes_per_value / stream + rows * width * at_once / mma
     sm_s = waves * (p["wave_us"] * US + chunk * busy * per_key)
     fixed = p["launch_us"] * US + p["sequence_us"] * US * work.sequences / device.cores
     joined = power_norm(sm_s, _cache_s(_moved(work), device, p, working_set), JOIN_NORM)
@@ -221,7 +222,7 @@ XQA_KEYS = {"blackwell": 256, "hopper": 128}
 def xqa_s(work: Attend, device: Device, p: Params, working_set: Any = None) -> Any:
     """Seconds of TensorRT-LLM's decode attention, by the kernel that its dispatcher takes."""
     k = kit(work.sequences, work.context, work.heads, work.kv_heads, *p.values())
-    group, stored = work.heads * work.new / work.kv_heads, _stored(work)
+    group, stored = work.heads * work.new / work.kv_heads, work.bytes_per_value
     older = device.generation in ("ada", "blackwell-rtx")
     packs = group <= MOST_GROUPED
     if device.generation != "blackwell":
@@ -287,7 +288,7 @@ def mla_decode_s(work: Attend, device: Device, p: Params, working_set: Any = Non
     """Seconds of absorbed MLA: one KV head whose rows hold K and V, read once for all query heads."""
     k = kit(work.sequences, work.context, work.heads, *p.values())
     kernel = p.get("key", Key()).kernel
-    heads, stored = work.heads * work.new, work.row_bytes / work.qk_dim
+    heads, stored = work.heads * work.new, work.bytes_per_value
     style = MLA_STYLES.get(kernel, DEFAULT_STYLE)
     tensor = device.generation == "blackwell"
     if kernel == "default" and tensor:
@@ -316,12 +317,11 @@ def mla_decode_s(work: Attend, device: Device, p: Params, working_set: Any = Non
     if kernel == "default" and device.generation in ("ada", "blackwell-rtx"):
         share = k.where((heads == HEADS_128) & (stored == 1), HEADS_128_SHARE, 1.0)
     stream = p["sm_share"] * device.bandwidth / device.cores
-    mma = p["mma_share"] * device.peak("bf16") / device.cores
+    mma = p["mma_share"] * device.peak(SHARE_OF) / device.cores
     per_key = work.row_bytes / stream + 2 * rows * (work.qk_dim + work.v_dim) / mma
     keys = k.least(chunk, style.keys) + k.most(chunk - style.keys, 0) * share
     sm_s = k.most(1, k.ceil(launched / device.cores)) * (p["wave_us"] * US + keys * busy * per_key)
-    queries = 2 * work.sequences * heads * (work.qk_dim + work.v_dim)
-    moved = work.sequences * rereads * work.context * work.row_bytes + queries
+    moved = _moved(work) + (rereads - 1) * work.sequences * work.context * work.row_bytes
     memory_s = _cache_s(moved, device, p, working_set) * share**0.5
     fixed = p["launch_us"] * US + p["head_us"] * US * work.sequences * heads / 64 / device.cores
     return fixed + power_norm(sm_s, memory_s, JOIN_NORM) + _merge_s(work, parts, device, p, k)

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...hardware.spec import MIB, Gpu
-from ..roofline import peak_flops, vector_peak
+from ..roofline import link_bytes_per_s, peak_flops, vector_peak
 
+USUAL_CLOCK_GHZ = 1.5
 ASSUMED_L2_MIB = 40
 ASSUMED_FLOPS_PER_CORE = 5e12
 FLOPS_PER_CORE = {
@@ -35,6 +36,15 @@ class Device(NamedTuple):
     vector_flops: float
     generation: str
 
+    @property
+    def clock_hz(self) -> float:
+        """Of a core; the usual one where the sheet names none."""
+        return (self.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
+
+    def among(self, ranks: int) -> Device:
+        """The device with the link that so many of it meet on."""
+        return self._replace(link_bytes_per_s=link_bytes_per_s(self.gpu, ranks))
+
     def peak(self, math: str) -> float:
         """Dense FLOP/s of `math`, or of what the part computes it in where it has no such unit."""
         return peak_flops(self.gpu, math)
@@ -48,8 +58,8 @@ def device(gpu: Gpu) -> Device:
     each = FLOPS_PER_CORE.get(family, ASSUMED_FLOPS_PER_CORE)
     cores = (gpu.compute.cores if family else None) or max(1, round(peak / each))
     l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
-    link = (gpu.link_gb_per_s or 64.0) / 2 * 1e9
-    return Device(gpu, gpu.bandwidth, cores, l2, link, vector_peak(gpu) or peak / 16, family)
+    vector = vector_peak(gpu) or peak / 16
+    return Device(gpu, gpu.bandwidth, cores, l2, link_bytes_per_s(gpu), vector, family)
 
 
 def generation(gpu: Gpu) -> str:

@@ -16,16 +16,14 @@ from typing import NamedTuple
 from ...hardware.engine import EngineTimes, Machine
 from ...hardware.spec import Gpu
 from ..arith import power_norm
-from ..op import Attend, Gemm, GroupedGemm, Number, Op
-from ..roofline import compute_s
+from ..op import Attend, Gemm, GroupedGemm, Number, Op, stored_bits
+from ..roofline import compute_s, step_floor_s
 from ..step import Plan
-from .collectives import launch_floor_s
 from .expected import Clock
+from .family import US
 
 OVERLAP = 4
 """Power of the soft maximum of two roofs, or of the device beside the host: near the larger, never below."""
-WIDE, BYTE = 1.5, 0.75
-"""Bytes per weight from which a matrix counts as 16 bit, and as 8 bit."""
 
 
 class StepParts(NamedTuple):
@@ -68,18 +66,17 @@ def step_parts(
     cache = other = attended = 0
     for op in kernels:
         moved = op.bytes
-        read[_stored_bits(op)] += moved.weights / gpu.bandwidth
+        bits = stored_bits(op.work.bytes_per_weight) if isinstance(op.work, Gemm | GroupedGemm) else 16
+        read[bits] += moved.weights / gpu.bandwidth
         cache += moved.kv + moved.state
         other += moved.activations
         if isinstance(op.work, Attend):
             attended += moved.kv * (op.work.heads // op.work.kv_heads)
-    compute = gpu.compute
-    known = compute.cores is not None and compute.clock_ghz is not None
     return StepParts(
-        sum(op.count * launch_floor_s(op.work, gpu) for op in (*kernels, *links)),
+        step_floor_s((*kernels, *links), gpu),
         None if clock is None else clock.total((*kernels, *links)).seconds,
         0.0 if clock is None else clock.total(links).seconds,
-        sum(op.count * launch_floor_s(op.work, gpu) for op in links),
+        step_floor_s(links, gpu),
         read[16],
         read[8],
         read[4],
@@ -88,7 +85,7 @@ def step_parts(
         compute_s(kernels, gpu),
         sum(op.bytes.weights for op in kernels),
         attended,
-        compute.cores * compute.clock_ghz * 1e9 if known and compute.cores and compute.clock_ghz else None,
+        gpu.compute.clocks_per_s,
         len(plan.model.layers),
         launches(plan, (*kernels, *links)),
         sum(segment.count for segment in plan.step.segments),
@@ -104,18 +101,6 @@ def launches(plan: Plan, ops: Iterable[Op]) -> int:
     fused_add_rms_norm)."""
     unfused = 4 * len(plan.model.layers) if plan.model.norm.kind == "layer" else 0
     return sum(op.count for op in ops) + unfused
-
-
-def _stored_bits(op: Op) -> int:
-    """16, 8 or 4: the width of a product's weights, as reading them is timed."""
-    work = op.work
-    if isinstance(work, Gemm):
-        each = work.weight_bytes / (work.inner * work.outer * work.batch)
-    elif isinstance(work, GroupedGemm):
-        each = work.expert_bytes / (work.inner * work.outer)
-    else:
-        return 16
-    return 16 if each >= WIDE else 8 if each >= BYTE else 4
 
 
 def engine_s(parts: StepParts, times: EngineTimes, gpu: str) -> Number:
@@ -139,7 +124,7 @@ def engine_s(parts: StepParts, times: EngineTimes, gpu: str) -> Number:
         host = host + times.rank_layer_us * parts.layers
     if not parts.first:
         host = host + times.hop_us
-    host = host * machine.host * 1e-6
+    host = host * machine.host * US
     return power_norm(device, host, OVERLAP) if times.overlapped else device + host
 
 

@@ -15,9 +15,23 @@ from ...hardware.calibration import Key
 from ...hardware.spec import Gpu
 from ...models.sparsity import pattern
 from ..arith import alike, kit, least, mean, most, some
-from ..op import Attend, Collective, Gather, Gemm, GroupedGemm, Number, Op, Pointwise, Scan, Work, contents
-from ..roofline import math_dtype, sparsity_gain
-from .collectives import PCIE_BYTES_PER_S, custom_s, launch_floor_s, pcie_s, ring_s
+from ..op import (
+    WIDE,
+    Attend,
+    Collective,
+    Gather,
+    Gemm,
+    GroupedGemm,
+    Number,
+    Op,
+    Pointwise,
+    Scan,
+    Work,
+    contents,
+    stored_bits,
+)
+from ..roofline import floor_s, math_dtype, sparsity_gain
+from .collectives import custom_s, over_pcie, pcie_s, ring_s
 from .decode import decode_s, mla_decode_s
 from .device import Device, device
 from .experts import grouped_gemm_s, route_s
@@ -77,9 +91,8 @@ class Clock:
         self._by_stack: dict[str, Clock] = {stack: self}
         self._own, self._library = own, library
         self._chosen: dict[tuple[str, Key], Choice] = {}
-        self._timed: dict[tuple[Key, Work], Expected] = {}
+        self._timed: dict[tuple[str, Work], Expected] = {}
         self._timed_arrays: dict[tuple[Any, ...], Expected] = {}
-        self._experts_key = Key(dtype="bf16")
         self._rows_seen: tuple[Number, Number, Any] | None = None
 
     def of(self, stack: str) -> Clock:
@@ -106,26 +119,27 @@ class Clock:
             self._chosen[(family, key)] = known
         return known
 
-    def expected(self, work: Work) -> Expected:
-        """Expected time of one launch of `work`, from cold memory."""
+    def expected(self, work: Work, experts: str = "bf16") -> Expected:
+        """Expected time of one launch of `work`, from cold memory; `experts`: what the calibrations call the
+        type of those that it routes to or adds up, if it does."""
         try:
-            known = self._timed.get((self._experts_key, work))
+            known = self._timed.get((experts, work))
         except TypeError:
-            return self._expected_array(work)
+            return self._expected_array(work, experts)
         if known is None:
-            known = self._timed[(self._experts_key, work)] = self._time(work)
+            known = self._timed[(experts, work)] = self._time(work, experts)
         return known
 
-    def _expected_array(self, work: Work) -> Expected:
+    def _expected_array(self, work: Work, experts: str) -> Expected:
         """The same of an array: small ones are remembered, for many settings ask for them again."""
         if sum(getattr(value, "size", 0) for value in vars(work).values()) > SMALL_ARRAY:
-            return self._time(work)
-        key = (self._experts_key, *contents(work))
+            return self._time(work, experts)
+        key = (experts, *contents(work))
         known = self._timed_arrays.get(key)
         if known is None:
             if len(self._timed_arrays) >= MOST_ARRAYS:
                 self._timed_arrays.clear()
-            known = self._timed_arrays[key] = self._time(work)
+            known = self._timed_arrays[key] = self._time(work, experts)
         return known
 
     def each(self, ops: Iterable[Op]) -> list[Expected]:
@@ -133,8 +147,7 @@ class Clock:
         ops = tuple(ops)
         grouped = next((op.work for op in ops if isinstance(op.work, GroupedGemm)), None)
         kind = "bf16" if grouped is None else grouped_type(self._in_math(grouped))
-        self._experts_key = Key(dtype=kind)
-        times = [self.expected(op.work) for op in ops]
+        times = [self.expected(op.work, kind) for op in ops]
         return [Expected(op.count * one.seconds, one.confidence) for op, one in zip(ops, times, strict=True)]
 
     def total(self, ops: Iterable[Op]) -> Expected:
@@ -148,11 +161,11 @@ class Clock:
         math = math_dtype(self.gpu, work.math)
         return work if math == work.math else replace(work, math=math)
 
-    def _time(self, work: Work) -> Expected:
-        seconds, confidence = self._raw(work)
-        return Expected(most(seconds, launch_floor_s(work, self.gpu)), confidence)
+    def _time(self, work: Work, experts: str) -> Expected:
+        seconds, confidence = self._raw(work, experts)
+        return Expected(most(seconds, floor_s(work, self.gpu)), confidence)
 
-    def _raw(self, work: Work) -> tuple[Number, Confidence]:
+    def _raw(self, work: Work, experts: str) -> tuple[Number, Confidence]:
         match work:
             case Gemm():
                 return self._gemm(work)
@@ -161,7 +174,7 @@ class Clock:
             case Attend():
                 return self._attend(work)
             case Pointwise():
-                return self._pointwise(work)
+                return self._pointwise(work, experts)
             case Gather():
                 columns = max(work.width, 1)
                 return self._rows(RowKernel(work.rows, columns, work.bytes.total), "emb")
@@ -220,9 +233,9 @@ class Clock:
         choice = self.choice("moe", Key(dtype=grouped_type(work)))
         return self._formula(grouped_gemm_s, work, choice)
 
-    def _around_experts(self, work: Pointwise) -> tuple[Number, Confidence]:
+    def _around_experts(self, work: Pointwise, experts: str) -> tuple[Number, Confidence]:
         """Routing, activation and sum of a layer of experts, whose launches are counted in the routing."""
-        choice = self.choice("moe", self._experts_key)
+        choice = self.choice("moe", Key(dtype=experts))
         p = choice.params
         if p.get("form") == "share":
             return self._formula(share_s, work, choice)
@@ -233,8 +246,8 @@ class Clock:
     def _attend(self, work: Attend) -> tuple[Number, Confidence]:
         if work.stage != "fused":
             return self._eager(work)
-        stored = work.row_bytes / (work.kv_heads * (work.qk_dim + (0 if work.v_in_k else work.v_dim)))
-        kv = "bf16" if alike(stored > 1.5, "the format of the cache") else "fp8"
+        stored = work.bytes_per_value
+        kv = "bf16" if alike(stored >= WIDE, "the format of the cache") else "fp8"
         key = Key(dtype="bf16", kv=kv) if work.math != "fp32" else Key(dtype="fp32", kv="fp32")
         few = alike(work.new <= FEW_NEW, "decoding or prefill")
         decoding = few and (work.cached or alike(work.new == 1, "decoding or prefill"))
@@ -244,6 +257,7 @@ class Clock:
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
         seconds, confidence = self._formula(timed, work, choice)
         sparse = not decoding and not some(work.window) and some(work.pairs < 0.999 * dense_pairs(work))
+        # Of narrow caches those of a whole byte were measured.
         if sparse or not alike(stored >= 0.9, "the format of the cache"):
             confidence = confidence.loosened()
         return seconds, confidence
@@ -262,9 +276,9 @@ class Clock:
         choice = self.choice("gemm", Key(dtype="bf16"))
         return self._formula(gemm_s, product, choice)
 
-    def _pointwise(self, work: Pointwise) -> tuple[Number, Confidence]:
+    def _pointwise(self, work: Pointwise, experts: str) -> tuple[Number, Confidence]:
         if work.name in AROUND_EXPERTS:
-            return self._around_experts(work)
+            return self._around_experts(work, experts)
         if not some(work.bytes.total):
             return 0 * work.values, self.choice("pointwise", Key(op="add", dtype="fp16")).confidence
         op = next((op for word, op in ROW_OPS if word in work.name), "add")
@@ -289,16 +303,16 @@ class Clock:
         return seconds + vector_s, Confidence("assumed", max(SCAN_ERROR, confidence.error))
 
     def _collective(self, work: Collective) -> tuple[Number, Confidence]:
-        key = Key(op=work.name)
-        if self.device.link_bytes_per_s <= PCIE_BYTES_PER_S:
+        key, device = Key(op=work.name), self.device.among(work.world)
+        if over_pcie(device, work.world):
             choice = self.choice("collective_pcie", key)
-            return pcie_s(work, self.device, choice.params), choice.confidence
+            return pcie_s(work, device, choice.params), choice.confidence
         choice = self.choice("collective", key)
-        seconds = ring_s(work, self.device, choice.params)
+        seconds = ring_s(work, device, choice.params)
         if work.name == "all_reduce" and work.world <= CUSTOM_RANKS:
             # Engines take their own kernel where it is the quicker one.
             own = self.choice("custom_all_reduce", Key(kernel="vllm_graph", op="all_reduce"))
-            fast = custom_s(work, self.device, own.params)
+            fast = custom_s(work, device, own.params)
             quicker = own if mean(fast) < mean(seconds) else choice
             return least(seconds, fast), quicker.confidence
         return seconds, choice.confidence
@@ -315,10 +329,8 @@ def gemm_type(work: Gemm) -> str:
         return narrow[work.math]
     if work.math in ("fp32", "tf32"):
         return work.math
-    each = work.weight_bytes / (work.inner * work.outer * work.batch)
-    if each >= 1.5 or pattern(work.stored):
-        return "bf16"
-    return "int8_wo" if each >= 0.75 else "int4_wo"
+    bits = 16 if pattern(work.stored) else stored_bits(work.bytes_per_weight)
+    return {16: "bf16", 8: "int8_wo", 4: "int4_wo"}[bits]
 
 
 def measured_format(work: Gemm) -> bool:
@@ -335,8 +347,8 @@ def grouped_type(work: GroupedGemm) -> str:
     if work.stored == "mxfp4":
         return "w4a16_mxfp4"
     # No grouped kernel over weights of 8 bits was measured; they are read as 16-bit kernels read theirs.
-    wide = work.expert_bytes >= 0.75 * work.inner * work.outer or pattern(work.stored)
-    return "bf16" if wide else "int4_wo"
+    narrow = stored_bits(work.bytes_per_weight) == 4 and not pattern(work.stored)
+    return "int4_wo" if narrow else "bf16"
 
 
 def pooled(parts: Iterable[tuple[float, Confidence]]) -> Confidence:

@@ -15,9 +15,10 @@ from ..arith import Kit, kit, power_norm
 from ..op import Bytes, GroupedGemm
 from .device import Device
 from .family import US, Family, Parameter, Params, cold_share, forms
-from .gemm import NARROW_BYTES
+from .gemm import NARROW_BYTES, value_s
 
 RIDGE = 0.6
+"""Pull of every constant towards its start, or its neighbours': many groups have a shape or two."""
 MOE = Family(
     "moe",
     {
@@ -40,9 +41,13 @@ MOE = Family(
 TILES = ((16, 128), (64, 128), (128, 128), (128, 256))
 """(rows of one expert, outer) of the tiles."""
 STEP = 64
+"""Values of K that a tile takes at once."""
 MEMORY_NORM = 1.3
 REPLAYED_GAIN = 10
 L2_SHARE, L2_SHARPNESS = 0.8, 4
+"""The power that joins tiles with memory; how much faster than memory replayed weights come from L2, less
+one; the part of L2 they may fill, and how sharp its edge is. Structural: the same for every GPU, and chosen
+on the measured rows (docs/times.md)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class ExpertLayer:
 
     `tokens` of the group of ranks, each sent to `top_k` experts; `rows` of them land here, on `distinct`
     experts; `tiles` those rows make per expert, by tile height. `width` is this rank's, `mats` 3 where
-    gated, else 2; `weight_bytes` and `activation_bytes` per value as the kernel reads them.
+    gated, else 2; `weight_width` and `activation_width`: bytes per value as the kernel reads them.
     """
 
     tokens: Any
@@ -62,8 +67,8 @@ class ExpertLayer:
     distinct: Any
     tiles: dict[int, Any]
     mats: int
-    weight_bytes: float
-    activation_bytes: float
+    weight_width: float
+    activation_width: float
     math: str
 
     kind = "expert_layer"
@@ -78,7 +83,7 @@ class ExpertLayer:
 
     @property
     def weights(self) -> Any:
-        return self.distinct * self.hidden * self.width * self.mats * self.weight_bytes
+        return self.distinct * self.hidden * self.width * self.mats * self.weight_width
 
     @property
     def bytes(self) -> Bytes:
@@ -92,7 +97,7 @@ def layer_s(work: ExpertLayer, device: Device, p: Params, working_set: Any = Non
     cold: Any = 1.0
     if working_set is not None:
         cold = cold_share(work.weights, L2_SHARE * device.l2_bytes, L2_SHARPNESS, REPLAYED_GAIN)
-    into, a, w = (work.mats - 1) * work.width, work.activation_bytes, work.weight_bytes
+    into, a, w = (work.mats - 1) * work.width, work.activation_width, work.weight_width
     handled = work.rows + p["other_ranks"] * k.most(work.tokens * work.top_k - work.rows, 0)
     shape = (work.rows, work.distinct, work.tiles, work.math, a, w)
     up = grouped_s(*shape, into, work.hidden, device, p, k, cold)
@@ -137,12 +142,10 @@ def grouped_s(
     """One grouped GEMM: its tiles over the SMs, and the bytes of the experts touched."""
     sm_flops = device.peak(math) / device.cores
     depth = STEP * k.ceil(inner / STEP)
-    mma, feed = p["mma_share"] * sm_flops, p["feed_share"] * sm_flops
     best = None
     for height, across in TILES:
         waves = tiles[height] * k.ceil(outer / across) / device.cores + 1
-        per_value = k.most(2 * height * across / mma, (height * a + across * w) / feed)
-        seconds = waves * (p["wave_us"] * US + depth * per_value)
+        seconds = waves * (p["wave_us"] * US + depth * value_s(height, across, a, w, sm_flops, p, k))
         best = seconds if best is None else k.least(best, seconds)
     moved = distinct * outer * inner * w + rows * (inner * a + 2 * outer)
     return power_norm(best, moved * cold / (p["memory_share"] * device.bandwidth), MEMORY_NORM)
@@ -158,11 +161,8 @@ def grouped_gemm_s(work: GroupedGemm, device: Device, p: Params) -> Any:
     """Seconds of one grouped GEMM of a model's list; the first also gathers its tokens' rows."""
     k = kit(work.rows, work.distinct, *p.values())
     a = NARROW_BYTES.get(work.math, work.activation_bytes)
-    w = work.expert_bytes / (work.inner * work.outer)
-    tiles = tiles_of(work.rows, k.most(work.distinct, 1))
-    seconds = grouped_s(
-        work.rows, work.distinct, tiles, work.math, a, w, work.outer, work.inner, device, p, k
-    )
+    shape = (work.rows, work.distinct, tiles_of(work.rows, k.most(work.distinct, 1)), work.math)
+    seconds = grouped_s(*shape, a, work.bytes_per_weight, work.outer, work.inner, device, p, k)
     gathered = permute_bytes(work.input_rows, work.rows, work.inner, a)
     gathered = k.where(work.input_rows < work.rows, gathered, 0)
     return seconds + gathered / (p["move_share"] * device.bandwidth)

@@ -1,4 +1,4 @@
-"""Expected time of a work on a GPU with its calibration: which formula, which constants, how sure."""
+"""Each family of kernels: its formula, and what a fit of its constants tries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 from ... import InputError
 from ...hardware.calibration import Calibration, Key
-from ...hardware.spec import Gpu
-from ..roofline import floor_s
-from .collectives import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s, wire_floor_s
+from .collectives import CUSTOM, CUSTOM_PCIE, PCIE, RING, custom_s, pcie_s, ring_s
 from .decode import DECODE, MLA_DECODE, XQA, decode_s, mla_decode_s, xqa_s
-from .device import Device, device
+from .device import Device
 from .experts import MOE, layer_s
 from .family import Family, Params
 from .gemm import GEMM, gemm_forms, gemm_s
@@ -22,20 +20,8 @@ from .share import SHARE, share_s
 Forms = tuple[str, ...]
 
 
-def _moved(work: Any) -> Any:
-    return work.bytes.total
-
-
-def _wire(work: Any) -> Any:
-    return work.wire_bytes
-
-
-def _wire_floor_s(work: Any, gpu: Gpu) -> Any:
-    return wire_floor_s(work, device(gpu))
-
-
 class Times(NamedTuple):
-    """A family, its formula, and the floor and bytes of the works it is of.
+    """A family, and its formula.
 
     `begin`: where a fit starts for a group, beside the family's own starts.
     `table`: the name under which errors of like families are pooled. `shared`: a fit begins at, and is
@@ -46,8 +32,6 @@ class Times(NamedTuple):
     family: Family
     table: str
     seconds: Callable[[Any, Device, Params, Any], Any]
-    floor_s: Callable[[Any, Gpu], Any] = floor_s
-    moved_bytes: Callable[[Any], Any] = _moved
     tried: Callable[[Any], Forms] | None = None
     shared: bool = False
     neighbours: bool = False
@@ -97,8 +81,8 @@ TIMES: Mapping[str, Times] = {
     "moe": Times(MOE, "moe", layer_s, neighbours=True),
     "pointwise": Times(POINTWISE, "pointwise", pointwise_s),
     "head_projection": Times(PROJECTION, "pointwise", projection_s),
-    "collective": Times(RING, "collective", ring_s, _wire_floor_s, _wire, shared=True),
-    "collective_pcie": Times(PCIE, "collective", pcie_s, _wire_floor_s, _wire, shared=True),
-    "custom_all_reduce": Times(CUSTOM, "custom_all_reduce", custom_s, _wire_floor_s, _wire),
-    "custom_pcie": Times(CUSTOM_PCIE, "custom_all_reduce", pcie_s, _wire_floor_s, _wire),
+    "collective": Times(RING, "collective", ring_s, shared=True),
+    "collective_pcie": Times(PCIE, "collective", pcie_s, shared=True),
+    "custom_all_reduce": Times(CUSTOM, "custom_all_reduce", custom_s),
+    "custom_pcie": Times(CUSTOM_PCIE, "custom_all_reduce", pcie_s),
 }

@@ -123,16 +123,15 @@ def gemm_s(work: Gemm, device: Device, p: Params, working_set: Any = None) -> An
 def _tiles_s(work: Gemm, a: float, device: Device, splits: tuple[int, ...], p: Params, k: Kit) -> list[Any]:
     """For each split of K, the least time over tile shapes: waves of tiles, each the slower of MMA and of
     feeding it."""
-    w = work.weight_bytes / (work.batch * work.inner * work.outer)
+    w = work.bytes_per_weight
     unit = STEP_VALUES_NARROW if a < 1 else STEP_BYTES // int(a)
     steps = [k.ceil(work.inner / (unit * split)) for split in splits]
     sm_flops = device.peak(work.math) / device.cores
-    mma, feed = p["mma_share"] * sm_flops, p["feed_share"] * sm_flops
     whole, wave_s = p["whole_waves"], p["wave_us"] * US
     best: list[Any] = [None] * len(splits)
     for rows, outer in TILES_BLACKWELL if device.generation == "blackwell" else TILES:
         tiles = work.batch * k.ceil(work.outer / outer) * k.ceil(work.rows / rows)
-        per_value = k.most(2 * rows * outer / mma, (rows * a + outer * w) / feed)
+        per_value = value_s(rows, outer, a, w, sm_flops, p, k)
         for i, split in enumerate(splits):
             share = tiles * split / device.cores
             waves = whole * k.ceil(share) + (1 - whole) * k.most(share, 1)
@@ -141,6 +140,13 @@ def _tiles_s(work: Gemm, a: float, device: Device, splits: tuple[int, ...], p: P
     # The chain of K steps of one tile has a latency that no number of SMs shortens.
     chains = [step * (p["step_ns"] * NS) for step in steps]
     return [power_norm(one, chain, STEP_NORM) for one, chain in zip(best, chains, strict=True)]
+
+
+def value_s(rows: Any, outer: Any, a: float, w: Any, sm_flops: Any, p: Params, k: Kit) -> Any:
+    """Seconds that an SM takes to bring a tile of rows x outer one value of K further: multiplying, or being
+    fed with `a` bytes a row and `w` a column. `sm_flops`: the dense peak of one SM."""
+    fed_s = (rows * a + outer * w) / (p["feed_share"] * sm_flops)
+    return k.most(2 * rows * outer / (p["mma_share"] * sm_flops), fed_s)
 
 
 def quantise_s(rows: Any, inner: Any, a: float, device: Device, p: Params) -> Any:

@@ -10,6 +10,7 @@ and terms were found on ../shared/measured/attention_prefill.csv and mla.csv.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from .device import Device
 from .family import US, Family, Parameter, Params, forms, switched
 
 WEAK = 0.01
+"""Pull of every constant towards its start: some groups have few rows."""
 PREFILL = Family(
     "prefill",
     {
@@ -41,26 +43,41 @@ PREFILL = Family(
 MLA_PREFILL = PREFILL._replace(name="mla_prefill")
 
 MEMORY_NORM, SOFTMAX_NORM, L2_SHARPNESS = 1.2, 1.5, 4
+"""Powers of the norms that join tiles with memory and products with exponentials, and of the step from L2 to
+memory. Structural, as every bare number of this file is: the same for all GPUs, and chosen on the measured
+rows (docs/times.md)."""
 L2_BYTES_PER_CLOCK = 12
+"""Of one SM."""
 EXP_PER_CLOCK = 16
-USUAL_CLOCK_GHZ = 1.5
+"""Exponentials of one SM: the unit of `exp_cost`."""
 FALLBACK_SHARE = 0.09
 """Share of the peak of TensorRT-LLM's fallback for vision heads of 72 on Blackwell."""
-QUANTISER_TOKEN_BYTES = 1536
-"""Floor per token of quantising Q and the cache beside FlashAttention-3."""
-LATENT_WIDTH = 576
-LATENT_VALUES = 512
-ALWAYS = 1.01
-FEWER = 0.75
+ALWAYS, FEWER = 1.01, 0.75
+"""Grouped heads are packed in any case, or where that saves a quarter of the blocks."""
 OLDER = ("ampere", "ada", "blackwell-rtx")
 ADA = ("ada", "blackwell-rtx")
+ANY = float("inf")
+
+Steps = tuple[tuple[float, int], ...]
+"""(widest head, keys of a tile), the narrowest first."""
+KEYS: Mapping[str, Steps] = {
+    "fa2": ((64, 256), (128, 128), (ANY, 64)),
+    "fa2 encoder": ((64, 128), (ANY, 64)),
+    "fa3": ((128, 128), (192, 112), (ANY, 80)),
+    "fa3 fp8": ((64, 160), (96, 128), (128, 192), (192, 160), (ANY, 128)),
+    "trt": ((64, 256), (128, 128), (ANY, 64)),
+    "trt fp8": ((128, 256), (ANY, 128)),
+}
+"""Tiles that FlashAttention-2, -3 and TensorRT-LLM on Hopper are compiled for, by the width of a head."""
+HEADS = (64, 96, 128, 192, 256)
+"""Widths that FlashAttention and FlashInfer are compiled for: heads are padded to the next one up."""
 
 
 class Layout(NamedTuple):
     """`rows` of a query block, `keys` of a tile, `width` of a head as padded; grouped heads are packed
     where that leaves fewer than `pack` of the blocks; `off_path` 1 where the width has no tuned kernel,
     `fallback` where it runs none at all; `skips`: whether tiles outside a window are skipped;
-    `rereads`: whether K and V are read again by each block."""
+    `rereads`: whether K and V are read again by each block. Numbers, or arrays with one a measured row."""
 
     rows: Any = 128
     keys: Any = 128
@@ -70,6 +87,18 @@ class Layout(NamedTuple):
     fallback: Any = 0
     skips: bool = True
     rereads: bool = False
+
+
+LATENT: Mapping[str, Layout] = {
+    "fa3": Layout(64, 64, pack=ALWAYS),
+    "triton": Layout(32, 64, rereads=True, skips=False),
+    "gen": Layout(256, 128),
+    "trt": Layout(128, 128),
+    "fa2": Layout(128, 64),
+    "flashinfer": Layout(128, 128, pack=ALWAYS),
+    "xpu": Layout(128, 128),
+}
+"""Of heads whose K and V differ in width: MLA absorbed (one KV head) or expanded, and MiMo-V2's."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +130,8 @@ class PrefillKernel:
 
 
 def style_of(key: Key, device: Device, latent: bool) -> str:
-    """Which kernel runs, from the stack and the kernel's name as the measuring project gave them."""
+    """Which kernel runs, from the stack and the kernel's name as the measuring project gave them; the first
+    line that holds decides."""
     kernel, stack = key.kernel, key.stack
     if device.generation == "ampere" and stack.startswith("sglang") and not latent:
         return "fa3"
@@ -130,58 +160,56 @@ def prefill_start(key: Key, device: Device) -> dict[str, float]:
     return out
 
 
+def stepped(width: Any, steps: Steps, k: Kit) -> Any:
+    """What `steps` hold for heads of `width`."""
+    *narrower, (_, found) = steps
+    for widest, value in reversed(narrower):
+        found = k.where(width <= widest, value, found)
+    return found
+
+
+def padded_to(width: Any, sizes: tuple[int, ...], k: Kit) -> Any:
+    """The least of `sizes` that is no less than `width`; beyond the last, the width itself."""
+    found = width
+    for size in reversed(sizes):
+        found = k.where(width <= size, size, found)
+    return found
+
+
 def layout_of(work: Attend, key: Key, device: Device, k: Kit) -> Layout:
     """Blocks and tiles of the kernel that `key` names for heads of this shape."""
     if not same_widths(work):
-        return _latent_layout(work, key, device)
-    style, width = style_of(key, device, False), work.qk_dim
-    encoder = key.kernel.startswith("encoder:")
-    narrow = work.math == "fp8" or key.kv == "fp8"
-    off = (width != 64) if encoder else (width > 128)
-    sixteen = 16 * k.ceil(width / 16)
-    if style == "triton":
-        return _triton_layout(work, key, device, encoder, off, k)
-    if style == "gen":
-        stuck = (width == 72) & key.stack.startswith("trtllm")
-        return Layout(256, 128, sixteen, off_path=off, fallback=stuck)
-    if style == "trt":
-        if device.generation == "hopper":
-            usual = k.where(width <= 128, 256, 128) if narrow else k.where(width <= 128, 128, 64)
-            keys = k.where(width <= 64, 256, usual)
-            return Layout(128, keys, sixteen, off_path=off)
-        if device.generation in OLDER:
-            padded = k.where(width > 160, 256, sixteen)
-            if work.math == "fp8" and device.generation in ADA:
-                return Layout(64, 64, k.most(padded, 128), off_path=width > 192)
-            return Layout(64, 64, padded, off_path=off)
-        return Layout(128, 128, sixteen, off_path=off)
-    padded = width
-    for size in (256, 192, 128, 96, 64):
-        padded = k.where(width <= size, size, padded)
-    if style == "flashinfer":
-        packed = work.new * work.heads / work.kv_heads
-        rows = k.where((packed > 64) & (width < 256), 128, k.where(packed > 16, 64, 16))
-        skips = not key.stack.startswith("sglang")
-        return Layout(rows, 64, padded, ALWAYS, off, skips=skips)
-    if style == "fa2":
-        if encoder:
-            return Layout(128, k.where(width <= 64, 128, 64), padded, off_path=off)
-        return Layout(64, k.where(width <= 64, 256, k.where(width <= 128, 128, 64)), padded, off_path=off)
-    if style == "fa3":
-        rows = k.where(width <= 96, 192, 128) if device.generation == "hopper" else 128
-        wide = k.where(width <= 128, 128, k.where(width <= 192, 112, 80))
-        if narrow:
-            wide = k.where(width <= 192, 160, 128)
-            wide = k.where(width <= 64, 160, k.where(width <= 96, 128, k.where(width <= 128, 192, wide)))
-        return Layout(rows, wide, padded, FEWER, off)
-    return Layout(128, 128, padded, FEWER, off, skips=style != "xpu")
+        style, width = style_of(key, device, True), (work.qk_dim + work.v_dim) / 2
+        older = style == "trt" and device.generation in OLDER
+        return (Layout(64, 64) if older else LATENT[style])._replace(width=width)
+    # Tuned are heads of up to 128, and of a vision encoder those of 64.
+    off = (work.qk_dim != 64) if _of_encoder(key) else (work.qk_dim > 128)
+    return LAYOUTS[style_of(key, device, False)](work, key, device, off, k)
 
 
-def _triton_layout(work: Attend, key: Key, device: Device, encoder: bool, off: Any, k: Kit) -> Layout:
+def same_widths(work: Attend) -> bool:
+    """Whether K and V are equally wide; MLA's are not, nor MiMo-V2's."""
+    return not some(work.qk_dim - work.v_dim)
+
+
+def _of_encoder(key: Key) -> bool:
+    return key.kernel.startswith("encoder:")
+
+
+def _narrow(work: Attend, key: Key) -> bool:
+    return work.math == "fp8" or key.kv == "fp8"
+
+
+def _sixteens(width: Any, k: Kit) -> Any:
+    """Padded to whole sixteens."""
+    return 16 * k.ceil(width / 16)
+
+
+def _triton(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
     """Triton pads heads to a power of two and walks the grid heads first: K and V are read again."""
     width = work.qk_dim
     padded = k.where(width == 192, 192, 2.0 ** k.ceil(k.log2(width)))
-    if encoder:
+    if _of_encoder(key):
         side = 64 if device.generation == "ada" else 128
         return Layout(side, side, padded, off_path=width % 16 != 0, skips=False, rereads=True)
     if key.stack.startswith("vllm"):
@@ -190,28 +218,63 @@ def _triton_layout(work: Attend, key: Key, device: Device, encoder: bool, off: A
     return Layout(rows, 64, padded, off_path=off, skips=False, rereads=True)
 
 
-def same_widths(work: Attend) -> bool:
-    """Whether K and V are equally wide; MLA's are not."""
-    return not some(work.qk_dim - work.v_dim)
+def _trtllm_gen(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    stuck = (work.qk_dim == 72) & key.stack.startswith("trtllm")
+    return Layout(256, 128, _sixteens(work.qk_dim, k), off_path=off, fallback=stuck)
 
 
-def _latent_layout(work: Attend, key: Key, device: Device) -> Layout:
-    """MLA: absorbed (one KV head) or expanded, as the work says; neither pads its heads."""
-    style = style_of(key, device, True)
-    width = (work.qk_dim + work.v_dim) / 2
-    if style == "fa3":
-        return Layout(64, 64, width, ALWAYS)
-    if style == "triton":
-        return Layout(32, 64, width, rereads=True, skips=False)
-    if style == "gen":
-        return Layout(256, 128, width)
-    if style == "trt" and device.generation in OLDER:
-        return Layout(64, 64, width)
-    return Layout(128, 64 if style == "fa2" else 128, width, ALWAYS if style == "flashinfer" else 0.0)
+def _trtllm(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    padded = _sixteens(work.qk_dim, k)
+    if device.generation == "hopper":
+        keys = KEYS["trt fp8" if _narrow(work, key) else "trt"]
+        return Layout(128, stepped(work.qk_dim, keys, k), padded, off_path=off)
+    if device.generation not in OLDER:
+        return Layout(128, 128, padded, off_path=off)
+    padded = k.where(work.qk_dim > 160, 256, padded)
+    if work.math == "fp8" and device.generation in ADA:
+        return Layout(64, 64, k.most(padded, 128), off_path=work.qk_dim > 192)
+    return Layout(64, 64, padded, off_path=off)
+
+
+def _flashinfer(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    packed = work.new * work.heads / work.kv_heads
+    rows = k.where((packed > 64) & (work.qk_dim < 256), 128, k.where(packed > 16, 64, 16))
+    skips = not key.stack.startswith("sglang")
+    return Layout(rows, 64, padded_to(work.qk_dim, HEADS, k), ALWAYS, off, skips=skips)
+
+
+def _fa2(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    rows, name = (128, "fa2 encoder") if _of_encoder(key) else (64, "fa2")
+    return Layout(rows, stepped(work.qk_dim, KEYS[name], k), padded_to(work.qk_dim, HEADS, k), off_path=off)
+
+
+def _fa3(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    rows = k.where(work.qk_dim <= 96, 192, 128) if device.generation == "hopper" else 128
+    keys = stepped(work.qk_dim, KEYS["fa3 fp8" if _narrow(work, key) else "fa3"], k)
+    return Layout(rows, keys, padded_to(work.qk_dim, HEADS, k), FEWER, off)
+
+
+def _xpu(work: Attend, key: Key, device: Device, off: Any, k: Kit) -> Layout:
+    return Layout(128, 128, padded_to(work.qk_dim, HEADS, k), FEWER, off, skips=False)
+
+
+LAYOUTS: Mapping[str, Callable[[Attend, Key, Device, Any, Kit], Layout]] = {
+    "triton": _triton,
+    "gen": _trtllm_gen,
+    "trt": _trtllm,
+    "flashinfer": _flashinfer,
+    "fa2": _fa2,
+    "fa3": _fa3,
+    "xpu": _xpu,
+}
+"""By style; `off`, the fourth argument, is whether no kernel is tuned for the width."""
 
 
 def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) -> Any:
-    """Seconds of attention alone; `working_set` None: Q, K and V come from cold memory."""
+    """Seconds of attention alone; `working_set` None: Q, K and V come from cold memory.
+
+    launch + (tiles ⊕ memory), where a ⊕ b is a p-norm: what overlaps hides in part.
+    """
     k = kit(work.sequences, work.new, work.context, work.heads, work.qk_dim, *p.values())
     key: Key = p.get("key", Key())
     lay = layout_of(work, key, device, k)
@@ -222,30 +285,30 @@ def prefill_s(work: Attend, device: Device, p: Params, working_set: Any = None) 
         spilt = switched(moved / device.l2_bytes, L2_SHARPNESS)
         blocks = k.ceil(work.new / lay.rows)
         moved = moved * (1 + (blocks - 1) * k.where(_causal(work), 0.5, 1.0) * spilt)
-    narrow = 1 if work.math == "fp8" else 2
-    moved = moved + work.sequences * work.new * work.heads * (narrow * work.qk_dim + 2 * work.v_dim)
-    memory_s = moved * _rate_s(device, working_set) / p["memory_share"]
+    wide = work.activation_bytes
+    row = (1 if work.math == "fp8" else wide) * work.qk_dim + wide * work.v_dim
+    moved = moved + work.sequences * work.new * work.heads * row
+    memory_s = moved * _byte_s(device, working_set) / p["memory_share"]
     return p["launch_us"] * US + power_norm(tiles_s, memory_s, MEMORY_NORM)
 
 
 def prefill_kernel_s(work: PrefillKernel, device: Device, p: Params, working_set: Any = None) -> Any:
     """Seconds of attention with its cache write, as measured."""
-    update = (work.appended + work.prepared) * _rate_s(device, working_set) / p["update_share"]
+    update = (work.appended + work.prepared) * _byte_s(device, working_set) / p["update_share"]
     return prefill_s(work.attend, device, p, working_set) + update
 
 
 def append_s(appended: Any, device: Device, p: Params) -> Any:
     """Seconds of the cache write that goes with a prefill's attention, from cold memory."""
-    return appended * _rate_s(device, None) / p["update_share"]
+    return appended * _byte_s(device, None) / p["update_share"]
 
 
-def _rate_s(device: Device, working_set: Any) -> Any:
+def _byte_s(device: Device, working_set: Any) -> Any:
     """Seconds per byte: memory's where the working set misses L2, L2's where it fits."""
     if not device.generation:
         return 1 / device.bandwidth
-    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
-    inside = 1 / (device.cores * clock * L2_BYTES_PER_CLOCK)
-    outside = 1 / min(device.bandwidth, 1 / inside)
+    inside = 1 / (device.cores * device.clock_hz * L2_BYTES_PER_CLOCK)
+    outside = max(1 / device.bandwidth, inside)
     if working_set is None:
         return outside
     hit = 1 - 1 / (1 + (device.l2_bytes / working_set) ** L2_SHARPNESS)
@@ -257,7 +320,12 @@ def _causal(work: Attend) -> Any:
 
 
 def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: Kit) -> Any:
-    """The SMs' part: tiles over SMs, no less than the longest block, and a latency per wave."""
+    """The SMs' part: tile · max(longest, average + waited) + wave · waves.
+
+    `tile` seconds: its two products (4·rows·keys·width FLOPs) ⊕ its exponentials; `longest`: key tiles of the
+    longest block; `average`: tiles of an SM, spread evenly; `waited`: of what an uneven end leaves idle, the
+    share `tail`; a CTA is one block of one head (or of the grouped heads that are packed together).
+    """
     group = work.heads / work.kv_heads
     together = k.ceil(work.new * group / lay.rows) * work.kv_heads
     packs = together < lay.pack * k.ceil(work.new / lay.rows) * work.heads
@@ -271,29 +339,33 @@ def _tiles_s(work: Attend, lay: Layout, device: Device, p: Params, key: Key, k: 
     # A causal schedule ends on blocks of all lengths; an even one on a part-filled wave.
     idle = average * (waves * device.cores / ctas - 1)
     waited = k.where(_causal(work), p["tail"] * 0.5 * longest, k.least(p["tail"], 1) * idle)
-    clock = (device.gpu.compute.clock_ghz or USUAL_CLOCK_GHZ) * 1e9
     flops = 4 * lay.rows * lay.keys * lay.width * device.cores / device.peak(work.math)
     share = k.where(lay.off_path, p["mma_share"] * p["off_path"], p["mma_share"])
-    scores_s = p["exp_cost"] * lay.rows * lay.keys / (EXP_PER_CLOCK * clock)
+    scores_s = p["exp_cost"] * lay.rows * lay.keys / (EXP_PER_CLOCK * device.clock_hz)
     tuned = power_norm(flops / share, scores_s, SOFTMAX_NORM)
     tile_s = k.where(lay.fallback, flops / FALLBACK_SHARE, tuned)
     wave_us = p["wave_us"]
-    if key.kernel.startswith("encoder:") and style_of(key, device, False) in ("triton", "fa3"):
+    if _of_encoder(key) and style_of(key, device, False) in ("triton", "fa3"):
+        # Where they have no tuned kernel, the ends of these two are as slow as their products.
         wave_us = k.where(lay.off_path, wave_us / p["off_path"], wave_us)
     return tile_s * k.most(longest, average + waited) + wave_us * US * waves
 
 
 EVERYTHING = 1e12
+"""A window that leaves out no key."""
 
 
 def _key_tiles(work: Attend, lay: Layout, rows: Any, blocks: Any, k: Kit) -> tuple[Any, Any]:
     """(tiles of the longest block, tiles of all blocks) of one sequence and head.
 
-    Causal block j of `rows` rows visits the tiles up to its own last row, at most a window's.
+    Causal block j of `rows` rows visits the tiles up to its own last row, at most a window's: without one,
+    the blocks' tiles grow by ratio = rows / keys, and n blocks have ratio·n(n+1)/2 of them together (where
+    blocks are shorter than a tile, whole tiles: n(ratio·n + 1)/2), and a past adds its tiles to each.
+    `whole`: tiles of all keys; `full`: those of a block whose window is full; `inside`: blocks before that.
     """
     ratio, whole = rows / lay.keys, k.ceil(work.context / lay.keys)
     past = work.context - work.new
-    window = EVERYTHING + 0 * work.new
+    window = EVERYTHING + 0 * work.new  # an array where the work is one
     if lay.skips:
         window = k.where(work.window > 0, work.window, EVERYTHING)
     full = k.least(whole, k.ceil((window + rows) / lay.keys))

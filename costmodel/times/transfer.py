@@ -20,7 +20,11 @@ from .family import Family
 from .share import SHARE
 
 GENERATIONS = {"ampere": 0.0, "ada": 1.25, "hopper": 1.5, "blackwell-rtx": 2.5, "blackwell": 2.75}
-"""Where generations stand on one line; parts with HBM are nearer to each other than to the rest."""
+"""Where generations stand on one line; parts with HBM are nearer to each other than to the rest.
+
+All distances here are judgements of likeness and not measured; what they lead to is: the error that each
+states, against the one found with a GPU's or a group's own constants left out (docs/times.md).
+"""
 UNKNOWN_GENERATION = 2.0
 RATIO_WEIGHT = 0.2
 MEMORY_KIND = 1.5
@@ -51,8 +55,12 @@ the medians of `--leave-gpu-out` do; `abroad`, where it was measured, and its ow
 LIKE_ERROR = 0.15
 ASSUMED_ERROR = 0.5
 LINK_FAMILIES = ("collective", "collective_pcie", "custom_all_reduce", "custom_pcie")
+LIKE_VENDORS = ("AMD",)
+"""Whose parts are taken to be like those that were measured, though of none of their generations."""
 SM_SLACK = 1.2
+"""How many times the bytes in flight that its sibling's SMs have, a part's SMs may be asked for in full."""
 USUAL_SHARE = 0.82
+"""Share of the bandwidth that is not exceeded by having more SMs for it."""
 
 
 class Confidence(NamedTuple):
@@ -115,7 +123,7 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
         if family.name == "gemm" and generation(gpu):
             params = scaled(params, device(source.gpu), device(gpu))
         error = max(error, group.abroad.median if group.abroad else 0.0)
-        if not generation(gpu) and gpu.vendor != "AMD":
+        if not generation(gpu) and gpu.vendor not in LIKE_VENDORS:
             return Choice(
                 params, Confidence("assumed", max(error, ASSUMED_ERROR), str(group.key), source.gpu.name)
             )
@@ -143,9 +151,16 @@ def assumed(family: Family, wanted: Key, gpu: Gpu) -> Choice:
 
 
 def fits(wanted: Key, group: Group) -> bool:
-    """Whether a group is what was asked for: every field that was named agrees."""
-    pairs = zip(wanted, group.key, strict=True)
+    """Whether a group is what was asked for: every field that was named agrees, of a stack named without a
+    version (`vllm`) any version."""
+    whose = group.key.stack if "-" in wanted.stack else stack_name(group.key.stack)
+    pairs = zip(wanted, group.key._replace(stack=whose), strict=True)
     return all(not want or want == have or same_type(want, have) for want, have in pairs)
+
+
+def stack_name(stack: str) -> str:
+    """`vllm` of `vllm-0.24.0`."""
+    return stack.split("-")[0]
 
 
 def same_type(a: object, b: object) -> bool:
@@ -185,7 +200,7 @@ def key_distance(wanted: Key, have: Key, default: bool = False) -> float:
         named = wanted.kernel and wanted.kernel == have.kernel
         return total + (0.0 if default or named else NOT_DEFAULT)
     if wanted.stack != have.stack:
-        family = wanted.stack.split("-")[0] == have.stack.split("-")[0]
+        family = stack_name(wanted.stack) == stack_name(have.stack)
         total += OTHER_VERSION if family else OTHER_STACK + (0.0 if default else OTHER_VERSION)
     if wanted.kernel != have.kernel:
         total += OTHER_KERNEL + (0.0 if default else OTHER_VERSION)

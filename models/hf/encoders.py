@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from ..attention import Attention, CrossAttention
 from ..ffn import Dense, Projections
-from ..spec import Encoder, Layer, Norm, Stem
+from ..spec import Encoder, Layer, Stem
 from .decoder import head_width
 from .fields import Fields
-from .parts import Parts
-
-LAYER = Norm("layer", bias=True)
+from .parts import LAYER, Parts
 
 
 def t5(f: Fields) -> Parts:

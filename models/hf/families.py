@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..attention import Attention
+from ..dimensions import rounded_up
 from ..ffn import Dense, Experts, Projections
-from ..spec import Block, Layer, Norm
+from ..spec import Block, Layer
 from .decoder import (
     Style,
     attention,
@@ -35,8 +36,7 @@ from .hybrids import (
     rwkv,
     zamba2,
 )
-from .parts import Parts
-from .plain import BARE_LAYER, LAYER
+from .parts import BARE_LAYER, LAYER, RMS, Parts
 
 Reader = Callable[[Fields], Parts]
 
@@ -147,7 +147,7 @@ def chatglm(f: Fields) -> Parts:
     mixer = Attention(heads, kv_heads, head_dim, bias=("qkvo" if linear else bias), rope_dim=head_dim // 2)
     ffn = Dense(f.integer("ffn_hidden_size"), bias=linear)
     layers = (Layer((mixer, ffn)),) * f.integer("num_layers")
-    norm = Norm("rms") if f.flag("rmsnorm", default=True) else LAYER
+    norm = RMS if f.flag("rmsnorm", default=True) else LAYER
     last = f.flag("post_layer_norm", default=True)
     return Parts(hidden, f.integer("padded_vocab_size"), layers, norm, final_norm=last, context=context_of(f))
 
@@ -279,7 +279,7 @@ def nemotron_nas(f: Fields) -> Parts:
                 made.append(Projections(f"{hidden}x{hidden}"))
             else:
                 width = int(2 * ffn.number("ffn_mult", default=4.0) * hidden / 3)
-                made.append(Dense(-(-width // 256) * 256))
+                made.append(Dense(rounded_up(width, 256)))
         layers.append(Layer(tuple(made), norms=len(made)))
     f.ignore("num_hidden_layers", "intermediate_size", "num_key_value_heads")
     return Parts(hidden, f.integer("vocab_size"), tuple(layers), context=context_of(f))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..attention import Attention
+from ..dimensions import ceil_div, rounded_up
 from ..ffn import Dense, Projections
 from ..recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from ..spec import Block, Layer, Norm
+from ..spec import Block, Layer
 from .decoder import (
     EXPERT_COUNT,
     Style,
@@ -20,7 +21,7 @@ from .decoder import (
     heads_of,
 )
 from .fields import Fields
-from .parts import Parts
+from .parts import LAYER, Parts
 
 
 def jamba(f: Fields) -> Parts:
@@ -33,7 +34,7 @@ def jamba(f: Fields) -> Parts:
         inner,
         f.integer("mamba_d_state"),
         f.integer("mamba_d_conv"),
-        dt_rank=-(-hidden // 16) if rank == "auto" else f.integer("mamba_dt_rank"),
+        dt_rank=ceil_div(hidden, 16) if rank == "auto" else f.integer("mamba_dt_rank"),
         inner_norms=True,
         proj_bias=f.flag("mamba_proj_bias"),
         conv_bias=f.flag("mamba_conv_bias", default=True),
@@ -64,7 +65,7 @@ def mamba(f: Fields) -> Parts:
         inner,
         f.integer("state_size", "d_state"),
         f.integer("conv_kernel", "d_conv", default=4),
-        dt_rank=-(-hidden // 16) if rank == "auto" else f.integer("time_step_rank"),
+        dt_rank=ceil_div(hidden, 16) if rank == "auto" else f.integer("time_step_rank"),
         proj_bias=f.flag("use_bias"),
         conv_bias=f.flag("use_conv_bias", default=True),
     )
@@ -299,7 +300,7 @@ def rwkv(f: Fields) -> Parts:
     mixer = LinearAttention("rwkv", width, width, 1, 1)
     layers = (Layer((mixer, Dense(ffn, gated=False, mixed=True))),) * f.integer("num_hidden_layers")
     f.ignore("context_length")
-    return Parts(hidden, f.integer("vocab_size"), layers, Norm("layer", bias=True), embedding_norm=True)
+    return Parts(hidden, f.integer("vocab_size"), layers, LAYER, embedding_norm=True)
 
 
 def minimax(f: Fields) -> Parts:
@@ -341,7 +342,7 @@ def lfm2(f: Fields) -> Parts:
         width = int(2 * width / 3)
         width = int(f.number("block_ffn_dim_multiplier", default=1.0) * width)
         multiple = f.integer("block_multiple_of", default=256)
-        width = -(-width // multiple) * multiple
+        width = rounded_up(width, multiple)
     f.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     f.ignore("conv_dim", "conv_dim_out", "block_dim", "block_mlp_init_scale", "block_out_init_scale")
     style = Style(qk_norm="head", windows="none", bias_keys=())

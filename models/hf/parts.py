@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ..spec import Encoder, Layer, Norm
 
 RMS = Norm("rms")
+LAYER = Norm("layer", bias=True)
+BARE_LAYER = Norm("layer")
+NO_NORM = Norm("none")
 
 
 @dataclass

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ..spec import Norm
 from .decoder import Style
+from .parts import BARE_LAYER, LAYER, NO_NORM
 
-LAYER = Norm("layer", bias=True)
-BARE_LAYER = Norm("layer")
 NONE = ()
 
 _LLAMA = Style()
@@ -38,7 +36,7 @@ STYLES: dict[str, Style] = {
     "ernie4_5": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True),
     "ernie4_5_moe": Style(bias_keys=("use_bias",), mlp_bias_keys=("use_bias",), tied=True, router_bias=True),
     "exaone4": Style(qk_norm="head", bias_keys=NONE, mlp_bias_keys=NONE, windows="every4"),
-    "olmo": Style(norm=Norm("none"), mlp_bias_keys=NONE),
+    "olmo": Style(norm=NO_NORM, mlp_bias_keys=NONE),
     "olmo2": Style(qk_norm="full", mlp_bias_keys=NONE),
     "olmo3": Style(qk_norm="full", mlp_bias_keys=NONE, windows="every4"),
     "olmoe": Style(qk_norm="full", mlp_bias_keys=NONE),

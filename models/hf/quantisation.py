@@ -21,8 +21,8 @@ _COMPONENTS = {
 _ALWAYS = ("lm_head", "embed", "norm", "gate", "router", "bias", "visual", "vision", "mtp", "proj_out")
 
 
-def published_weights(outer: Fields, text: Fields, dtype: str) -> str:
-    """The recipe of the checkpoint as published; "" where it is plainly `dtype`.
+def published_weights(outer: Fields, text: Fields) -> str:
+    """The recipe of the checkpoint as published; "" where the file names none.
 
     Raises InputError for a method or a shape of scales that is not known.
     """

@@ -15,15 +15,17 @@ from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.forward import ops
 from infercost.costmodel.op import Attend, Collective, Gather, Gemm, GroupedGemm, Pointwise, Scan, Work
-from infercost.costmodel.roofline import floor_s, step_floor_s
+from infercost.costmodel.roofline import floor_s, step_floor_s, work_peak
 from infercost.costmodel.step import Plan, Run, decode, prefill
-from infercost.costmodel.times.collectives import pcie_s, ring_s
+from infercost.costmodel.times.collectives import over_pcie, pcie_s, ring_s
+from infercost.costmodel.times.decode import MLA_DECODE, mla_decode_s
 from infercost.costmodel.times.device import device
 from infercost.costmodel.times.expected import Clock, pooled
 from infercost.costmodel.times.experts import ExpertLayer, layer_s, tiles_of
 from infercost.costmodel.times.families import TIMES
 from infercost.costmodel.times.family import MOST_FITTED
 from infercost.costmodel.times.gemm import GEMM, gemm_s
+from infercost.costmodel.times.prefill import PREFILL, prefill_s
 from infercost.costmodel.times.transfer import Calibrated, Confidence, choose
 from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.calibration_sheet import all_shipped
@@ -83,7 +85,7 @@ def works(draw: st.DrawFn) -> Work:
         experts, top_k = draw(st.sampled_from(((8, 2), (256, 8), (128, 1))))
         distinct = experts * (1 - (1 - top_k / experts) ** rows)
         inner = draw(st.sampled_from((64, 2048, 7168)))
-        return GroupedGemm(rows * top_k, rows, inner, 2048, experts, distinct, inner * 2048 * 2, "bf16")
+        return GroupedGemm(rows * top_k, rows, inner, 2048, distinct, inner * 2048 * 2, "bf16")
     if kind == 2:
         return attend(
             draw(st.integers(1, 512)),
@@ -160,7 +162,7 @@ def test_size_one_of_everything(gpu: str) -> None:
         Gemm(1, 1, 1, 2, "bf16"),
         Gemm(1, 1, 1, 1, "fp8"),
         Gemm(1, 1, 1, 2, "bf16", batch=2),
-        GroupedGemm(1, 1, 1, 1, 1, 1, 2, "bf16"),
+        GroupedGemm(1, 1, 1, 1, 1, 2, "bf16"),
         attend(1, 1, 0, 1, 1, 1),
         attend(1, 1, 1, 1, 1, 1),
         Attend(1, 1, 2, 2, 16, 1, 576, 512, 1152, "bf16", v_in_k=True),
@@ -452,3 +454,55 @@ def test_equal_works_are_timed_once() -> None:
     times = clock("h100")
     work = Gemm(7, 4096, 4096, 2 * 4096 * 4096, "bf16")
     assert times.expected(work) is times.expected(replace(work))
+
+
+@pytest.mark.parametrize("model", ["gemma-3n-e2b", "deepseek-v3", "recurrentgemma-2b", "llama-3-8b"])
+def test_every_product_says_how_its_weights_are_stored(model: str) -> None:
+    """So that 2:4 weights are timed at 2:4 rates: side projections, absorbed MLA, gates, the head."""
+    plan = Plan(load_model(model), decode(4, 100), Run(find_recipe("bf16-2:4"), mla="absorbed"))
+    for op in ops(plan):
+        if isinstance(op.work, Gemm) and op.work.weight_bytes:
+            assert op.work.stored == ("bf16" if op.name in ("lm_head", "router") else "bf16-2:4")
+
+
+def test_a_side_projection_of_sparse_weights_has_twice_the_peak() -> None:
+    plan = Plan(load_model("gemma-3n-e2b"), decode(4, 100), Run(find_recipe("bf16-2:4")))
+    one = next(op.work for op in ops(plan) if op.name == "projection" and op.work.bytes.weights)
+    assert work_peak(one, load_gpu("h100")) == pytest.approx(2 * 989.4e12, rel=1e-3)
+
+
+def test_a_bridge_joins_two() -> None:
+    """RTX 3090: NVLink of 112.5 GB/s both ways between two; four meet on PCIe 4.0 x16, 32 GB/s one way."""
+    gpu, size = load_gpu("rtx3090"), 8 << 20
+    two, four = Collective("all_reduce", size, 2), Collective("all_reduce", size, 4)
+    assert floor_s(two, gpu) == pytest.approx(size / 56.25e9)
+    assert floor_s(four, gpu) == pytest.approx(2 * 3 / 4 * size / 32e9)
+    assert [over_pcie(device(gpu), ranks) for ranks in (2, 4)] == [False, True]
+    assert over_pcie(device(load_gpu("l40s")), 2)
+    assert not over_pcie(device(load_gpu("h100")), 8)
+
+
+def test_a_stack_without_its_version_is_the_stack() -> None:
+    wanted = Key(dtype="bf16", stack="vllm")
+    found = choose(GEMM, wanted, load_gpu("h100"), library().values()).confidence
+    assert (found.kind, found.gpu) == ("calibrated", "h100-sxm")
+    assert choose(
+        GEMM, Key(dtype="bf16", stack="nobody"), load_gpu("h100"), library().values()
+    ).confidence.kind == ("transferred")
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_attention_moves_activations_of_their_own_width(width: int) -> None:
+    """With a memory share of 1e-9 nothing but the op's own bytes is seen: MLA's decode, and a prefill."""
+    gpu = load_gpu("l40s")
+    p = {"memory_share": 1e-9}
+    mla = Attend(8, 1, 500, 500, 16, 1, 576, 512, 576 * 2, "bf16", activation_bytes=width, v_in_k=True)
+    moved = 8 * (500 * 576 * 2 + 16 * (576 + 512) * width)
+    seconds = mla_decode_s(mla, device(gpu), MLA_DECODE.complete(p))
+    assert seconds == pytest.approx(moved / (1e-9 * gpu.bandwidth), rel=1e-4)
+    rows = 4 * 2 * 128 * width
+    whole = Attend(2, 300, 300, 45150, 8, 4, 128, 128, rows, "bf16", cached=False, activation_bytes=width)
+    moved = 2 * 300 * (rows + 8 * 256 * width)
+    assert prefill_s(whole, device(gpu), PREFILL.complete(p)) == pytest.approx(
+        moved / (1e-9 * gpu.bandwidth), rel=1e-4
+    )

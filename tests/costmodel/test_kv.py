@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infercost import InputError
 from infercost.costmodel.kv import allocate, cache_bill, row_bytes
 from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model, model_names
@@ -111,3 +112,11 @@ def test_cross_attention_counts_encoder_positions() -> None:
     model = load_model("flan-t5-xl")
     assert cache_bill(model, 10, 1, FP16, 100).logical_bytes == 196608 * 110
     assert cache_bill(model, 10, 1, FP16, 100).bytes_per_token == 196608
+
+
+def test_allocators_refuse_what_they_cannot_hold() -> None:
+    model = load_model("llama-7b")
+    with pytest.raises(InputError, match="10 tokens reserved do not hold 20"):
+        allocate(model, "static", 20, 1, FP16, reserved=10)
+    with pytest.raises(InputError, match="paged, static or concat, not 'buddy'"):
+        allocate(model, "buddy", 20, 1, FP16)

@@ -26,7 +26,7 @@ def test_gemm_intensity_is_the_harmonic_formula(rows: int, inner: int, outer: in
 def test_grouped_gemm_is_a_gemm_per_expert(rows: int, inner: int, outer: int, experts: int) -> None:
     """With every expert touched once, FLOPs and weight bytes are those of `experts` GEMMs."""
     one = inner * outer * 2
-    grouped = GroupedGemm(rows * experts, rows * experts, inner, outer, experts, experts, one, "bf16")
+    grouped = GroupedGemm(rows * experts, rows * experts, inner, outer, experts, one, "bf16")
     single = Gemm(rows, inner, outer, one, "bf16")
     assert grouped.matmul_flops == experts * single.matmul_flops
     assert grouped.bytes.total == experts * single.bytes.total

@@ -11,9 +11,10 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.parallel import link_ops, shard
 from infercost.costmodel.roofline import totals
-from infercost.costmodel.sharding import Parallel, kv_copies, kv_heads_per_rank
+from infercost.costmodel.sharding import Parallel, kv_heads_per_rank
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.costmodel.weights import weight_bill
+from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model
 from infercost.models.formats import find_format
 from infercost.models.recipes import find_recipe
@@ -23,8 +24,7 @@ def test_listed_cases() -> None:
     """CASE-055: Qwen3-32B on 4 ranks keeps 65,536 bytes a token each; CASE-057: 8 KV heads on 32."""
     rank = shard(Plan(load_model("qwen3-32b"), decode(1, 10)), Parallel(tp=4)).model
     assert cache_bill(rank, 1, 1, find_format("bf16")).bytes_per_token == 65536
-    assert kv_copies(8, 32) == 4
-    assert kv_heads_per_rank(8, 32) == 1
+    assert kv_heads_per_rank(8, 32) == 1, "so that 32 ranks hold each of 8 heads four times"
 
 
 def test_latent_cache_is_on_every_rank() -> None:
@@ -91,6 +91,33 @@ def test_reductions_of_a_rank() -> None:
     assert counts("jamba-v0.1", tp=2) == {"all_reduce": 65, "reduce_dt_bc": 28, "gather_logits": 1}
     assert counts("llama-3-8b", tp=2, pp=4) == {"all_reduce": 17, "send": 1}
     assert counts("llama-3-8b", 3, tp=2, pp=4) == {"all_reduce": 16, "gather_logits": 1}
+    # Projections are whole on every rank: 30 layers of attention, MLP and experts; 30 of attention and MLP;
+    # 45 of a mixer alone and 9 of attention, MLP and mixer.
+    assert counts("gemma-4-26b-a4b", tp=2)["all_reduce"] == 1 + 30 * 3
+    assert counts("gemma-3n-e2b", tp=2)["all_reduce"] == 1 + 30 * 2
+    assert counts("zamba2-2.7b", tp=2)["all_reduce"] == 1 + 45 + 9 * 3
+
+
+def test_side_projections_add_to_no_residual() -> None:
+    """Gemma 4: 30 layers of three residual adds, each fused with one of seven norms."""
+    plan = Plan(load_model("gemma-4-26b-a4b"), decode(1, 8))
+    counts = {op.name: op.count for op in ops(plan)}
+    assert (counts["add_norm"], counts["norm"]) == (30 * 3, 30 * (7 - 3))
+
+
+def test_a_stage_holds_the_weights_it_borrows() -> None:
+    """Zamba 2's two shared blocks (q, k, v of 5120 x 5120, o, an MLP of three 2560 x 10240) stand in both
+    stages, as its tied table does, and what a stage's kernels read of them is in its bill."""
+    plan = Plan(load_model("zamba2-2.7b"), decode(1, 8), Run(find_recipe("bf16")))
+    stages = [shard(plan, Parallel(pp=2), stage) for stage in range(2)]
+    shared = 3 * 5120 * 5120 + 5120 * 2560 + 3 * 2560 * 10240
+    assert (
+        sum(stage.model.parameters for stage in stages) == plan.model.parameters + 2 * shared + 32000 * 2560
+    )
+    held = weight_bill(stages[1].model, plan.recipe).weight_bytes
+    own = [block for layer in stages[1].model.layers for block in layer.blocks]
+    used = sum(isinstance(block, Attention) for block in own)
+    assert totals(ops(stages[1])).weights == held + (used - 2) * 2 * shared
 
 
 def test_an_expert_parallel_rank_holds_its_share() -> None:

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from infercost import InputError
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.batching import Lengths
+from infercost.costmodel.disaggregated import Prefiller
 from infercost.costmodel.memory import Load, shared_bytes
+from infercost.costmodel.request import Request, dollars
+from infercost.costmodel.search import most_within
 from infercost.costmodel.serving import (
     POLICIES,
     Workload,
     disaggregated,
     handover,
     knee,
-    most_within,
     pieces,
     steady,
     usd_per_million,
@@ -194,3 +196,31 @@ def test_a_shared_prefix_is_not_computed() -> None:
     assert shared < 0.6 * whole
     with pytest.raises(InputError, match="all but one"):
         Workload(Lengths("fixed", 64, 8), shared=64).checked()
+
+
+def test_cached_input_of_an_encoder_decoder() -> None:
+    """Flan-T5 XL, 256 tokens of which 128 are cached: later tokens read 128 rows of 2 x 32 heads x 64 values
+    in each of 24 layers, at 2 bytes, that a prompt without them would not have had."""
+    one = setting("flan-t5-xl", "a100", floors=True)
+    asked = Request(256, 2, cached=128, encoder=2048).checked()
+    reading = step_cost(one, asked.prefill())
+    bill = dollars(one, asked, reading, None, 3600.0)
+    rows = 128 * 24 * 2 * 32 * 64 * 2
+    assert bill.cached_input == pytest.approx(1e6 * rows / one.gpu.bandwidth / 128, rel=1e-9)
+
+
+def test_ranks_of_one_replica_send_a_cache_together() -> None:
+    """LLaMA 3 8B: 131,072 bytes a token, from two ranks over 1 GB/s each; of experts shared out over eight,
+    whose batches are their own, each sends its own."""
+    ask = Request(1000, 2)
+    tensor = Prefiller(setting(floors=True, tp=2), 1e9)
+    assert tensor.transfer_s(ask) == pytest.approx(1000 * 131072 / 2e9)
+    experts = setting("mixtral-8x7b", floors=True, ep=8)
+    assert Prefiller(experts, 1e9).transfer_s(ask) == pytest.approx(1000 * 131072 / 1e9)
+    work = Workload(Lengths("fixed", 1000, 2))
+    assert handover(experts, work, 1, 1e9).seconds == pytest.approx(1000 * 131072 / 1e9)
+
+
+def test_policies_are_known_ones() -> None:
+    with pytest.raises(InputError, match="static, continuous, chunked, disaggregated, not 'none'"):
+        steady("none", setting(), Workload(Lengths("fixed", 10, 10)), 1)

@@ -196,3 +196,8 @@ def test_brackets(value: float, batch: int) -> None:
     low, high, along = batch_bracket(batch)
     assert low + along * (high - low) == pytest.approx(batch)
     assert low <= batch <= high
+
+
+def test_a_simulated_policy_is_one_of_three() -> None:
+    with pytest.raises(InputError, match="static, continuous, chunked, not 'disaggregated'"):
+        simulate([Job(0, 1, 1)], Clockwork(), "disaggregated", 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -324,3 +326,35 @@ def test_what_is_no_cascade() -> None:
     ):
         with pytest.raises(InputError):
             cascade.checked()
+
+
+def stored(model: str, by_layer: Callable[[int, str], str]) -> Setting:
+    """A setting of `model` as a GGUF file holds it: formats of the matrices by layer and name, norms fp32."""
+    one = load_model(model)
+    held = [
+        (at, tensor.component, tensor.name, by_layer(at, tensor.name))
+        for at, layer in enumerate(one.layers)
+        for tensor in layer.blocks[0].tensors(one.hidden) + layer.blocks[1].tensors(one.hidden)
+    ]
+    outside = [(-1, "embedding", "embedding", "q4_k"), (-1, "head", "head", "q6_k")]
+    gpu = load_gpu("a100")
+    return Setting(replace(one, stored=(*outside, *held)), Run(), gpu)
+
+
+def test_a_draft_of_a_file_is_stored_as_its_last_layer() -> None:
+    """LLaMA 3 8B with `down` in q6_k in the last layer alone: 256 values take 144 and 210 bytes; the fusion
+    matrix is in no file, and in 16 bit."""
+    target = stored("llama-3-8b", lambda at, name: "q6_k" if (at, name) == (31, "down") else "q4_k")
+    memory = Speculation(target, layer_draft(target, "eagle"), 1, 1000).memory()
+    four = 4096 * 4096 * 2 + 1024 * 4096 * 2 + 2 * 14336 * 4096
+    six = 14336 * 4096
+    norms = 4 * 4096 * 4
+    assert memory.weights == 8192 * 4096 * 2 + four // 256 * 144 + six // 256 * 210 + norms
+
+
+def test_skipped_layers_are_filled_from_keys_as_they_are_stored() -> None:
+    """K and V of 4096 x 2048 in q4_k, one token in and its rows out in 2 bytes, for each of 8 layers."""
+    target = stored("llama-3-8b", lambda at, name: "q4_k" if at >= 24 else "q8_0")
+    filled = early_exit(target, Exits(32, (24,), ((24, 1.0),)), 1, 100).fill["floor"]
+    each = 4096 * 2048 // 256 * 144 + 2 * (4096 + 2048)
+    assert filled == pytest.approx(8 * each / target.gpu.bandwidth, rel=1e-12)

@@ -307,3 +307,38 @@ def test_flat_and_nested_vision_language_files(small_llama: dict[str, Any]) -> N
     llava = {"model_type": "llava_next", "text_config": {"model_type": "mistral", "vocab_size": 32064}}
     # Mistral 7B's own count, and 64 rows more in each of the two tables.
     assert model_from_config(llava, "x").parameters == 7241732096 + 2 * 64 * 4096
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+}
+
+
+def test_a_dtype_that_is_named_is_not_said_to_be_missing() -> None:
+    named = model_from_config({**LLAMA, "torch_dtype": "float8_e4m3fn"}, "c.json")
+    said = [line for line in named.inferred if line.startswith("dtype")]
+    assert said == ["dtype = bf16: the file's 'float8_e4m3fn' is no type of activations"]
+    silent = model_from_config(LLAMA, "c.json").inferred
+    assert "dtype = bf16: the file names none" in silent
+
+
+def test_keys_beside_an_empty_text_part_of_a_thinker_are_read() -> None:
+    inner = {**LLAMA, "text_config": {"model_type": "llama"}, "model_type": "llama"}
+    found = model_from_config({"model_type": "llama", "thinker_config": inner}, "c.json")
+    assert (found.hidden, len(found.layers)) == (64, 2)
+
+
+def test_a_config_may_be_larger_than_a_sheet(tmp_path: Path) -> None:
+    listed = [f"model.layers.{i}.mlp.down_proj" for i in range(40_000)]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "unread_list": listed}))
+    assert 1 << 20 < path.stat().st_size < 4 << 20
+    assert load_model(str(path)).hidden == 64
+    path.write_text(" " * (5 << 20))
+    with pytest.raises(InputError, match=r"larger than a config\.json may be"):
+        load_model(str(path))

@@ -72,6 +72,17 @@ def test_spellings(given: str, meant: str) -> None:
     assert find_recipe(given).name == meant
 
 
+def test_except_leaves_out_what_the_recipe_does() -> None:
+    """Gemma 3 27B: q and o of 5376 x 4096, k and v of 5376 x 2048 in 62 layers, from 34/32 to 2 bytes;
+    no towers."""
+    model = load_model("gemma-3-27b")
+    every, most = (
+        weight_bill(model, find_recipe(name)).weight_bytes for name in ("q8_0", "q8_0 except attention")
+    )
+    matrices = 62 * 2 * 5376 * (4096 + 2048)
+    assert most - every == matrices * 2 - matrices * 34 // 32
+
+
 def test_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(InputError, match=r"did you mean .*bnb-nf4"):
         find_recipe("bnb-nf5")

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from infercost.costmodel.roofline import floor_s
 from infercost.hardware.calibration_sheet import FOLDER, calibration_text
 from infercost.probes.calibrate import Cross, calibrations, cross_fit_all, leave_gpu_out
 from infercost.probes.errors import Errors
@@ -90,7 +91,7 @@ def families(crosses: list[Cross]) -> list[str]:
 
 
 def floor_of(cross: Cross) -> object:
-    return cross.batch.time_s * 0 + TIMES[cross.batch.family].floor_s(cross.batch.work, cross.batch.gpu)
+    return cross.batch.time_s * 0 + floor_s(cross.batch.work, cross.batch.gpu)
 
 
 def by_gpu(crosses: list[Cross]) -> list[str]:

@@ -35,6 +35,7 @@ WORDS: dict[tuple[type, str], list[str]] = {
     (Norm, "kind"): ["rms", "layer", "none"],
     (Model, "dtype"): ["fp16", "bf16", "fp32"],
     (Memory, "driver_basis"): ["", "seen", "recalled"],
+    (Gpu, "link"): ["", "bridge"],
     (Gpu, "confidence"): ["high", "medium", "low"],
     (EngineTimes, "kernels"): list(KERNELS),
     (EngineMemory, "share_of"): list(SHARES_OF),
