@@ -72,6 +72,10 @@ CONVENTIONS = {
 }
 
 
+TERM_TITLES = {"context": "CUDA context"}
+"""Terms of the bill whose names in the JSON say something else on a screen."""
+
+
 class DoesNotFitError(InfercostError):
     """`--require` and a bill beyond the budget."""
 
@@ -114,6 +118,8 @@ def fit(
         typer.Option(
             "--seq",
             "-s",
+            "--context",
+            "--ctx-size",
             "--max-model-len",
             help="Tokens of each sequence; 2k,32k sweeps; without it the model's whole context.",
         ),
@@ -144,8 +150,8 @@ def fit(
     window_share: o.WindowShare = 0.8,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="CUDA context on a rank (default: the engine's).")
+    cuda_context: Annotated[
+        str | None, typer.Option("--cuda-context", help="CUDA context on a rank (default: the engine's).")
     ] = None,
     nccl: Annotated[str | None, typer.Option("--nccl", help="NCCL's buffers on a rank.")] = None,
     graphs: Annotated[str | None, typer.Option("--graphs", help="CUDA graphs on a rank.")] = None,
@@ -204,7 +210,7 @@ def fit(
             for text, option in (
                 (weight_bytes, "--weight-bytes"),
                 (non_kv, "--non-kv"),
-                (context, "--context"),
+                (cuda_context, "--cuda-context"),
                 (nccl, "--nccl"),
                 (graphs, "--graphs"),
                 (capacity, "--capacity"),
@@ -392,7 +398,7 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
         ("budget", answer.budget_bytes),
     ):
         share = percent(value / answer.budget_bytes) if answer.budget_bytes else "-"
-        table.rows.append((term, size_both(value), share))
+        table.rows.append((TERM_TITLES.get(term, term), size_both(value), share))
     reach = Table(("reach", ""), "<<")
     context = setting.model.context
     beyond = context is not None and (answer.max_seq is None or answer.max_seq > context)

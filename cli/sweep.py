@@ -65,7 +65,9 @@ def sweep(
     ] = "0",
     weights: o.Weights = None,
     kv_format: o.Kv = None,
-    tp: Annotated[str, typer.Option("--tp", help="Tensor-parallel ranks: 1..8*2.")] = "1",
+    tp: Annotated[
+        str, typer.Option("--tp", "--tensor-parallel-size", help="Tensor-parallel ranks: 1..8*2.")
+    ] = "1",
     pp: Annotated[str, typer.Option("--pp", help="Pipeline stages.")] = "1",
     ep: Annotated[str, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")] = "1",
     attention: Annotated[str, typer.Option("--attention", help="flash, eager, or both.")] = "flash",

@@ -108,8 +108,8 @@ def test_gguf_sizes_measured_elsewhere(shared: Any) -> None:
     """File sizes of ../shared whose model and mix are known here, within 0.5 %.
 
     Left out: sizes printed to one or two digits; Q2_K of llama.cpp PR 1684 (June 2023), another mix
-    than today's; the IQ and Q2_K_S mixes that need an importance matrix and are not known here; and IQ4_NL made
-    with one, which leaves the first eighth of the down matrices in IQ4_NL (0.27 GiB of the 70B's).
+    than today's; the IQ and Q2_K_S mixes that need an importance matrix and are not known here; and IQ4_NL
+    made with one, which leaves the first eighth of the down matrices in IQ4_NL (0.27 GiB of the 70B's).
     """
     import csv
 
