@@ -23,14 +23,13 @@ from ..costmodel.parallel import shard
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
-from ..hardware.catalogue import gpu_names, load_gpu
-from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from . import options as o
 from .inputs import (
     WhatIf,
     document,
     encoder_positions,
+    gpus_of,
     grid,
     inferred_notes,
     kv_formats,
@@ -222,7 +221,7 @@ def fit(
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
-    gpus = _gpus(gpu)
+    gpus = gpus_of(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     asked: list[int | None] = [None] if seq is None else [*lengths(seq, "fit")]
@@ -277,14 +276,6 @@ def fit(
             f"{worst.setting.model.name} does not fit {worst.setting.gpu.name}: "
             f"{size(-worst.free_bytes)} too much"
         )
-
-
-def _gpus(text: str) -> list[Gpu]:
-    """The GPUs of --gpu; `all` is every built-in sheet that has a capacity and is no CPU."""
-    if text != "all":
-        return [load_gpu(name) for name in words(text, "--gpu")]
-    every = [load_gpu(name) for name in gpu_names()]
-    return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
 
 
 def _size(text: str | None, option: str) -> int | None:

@@ -9,6 +9,8 @@ import pytest
 
 from infercost.cli.app import COMMANDS
 from infercost.cli.synonyms import COMMAND_WORDS, MEANINGS, NOT_NEEDED, options_of
+from infercost.hardware.catalogue import load_gpu
+from infercost.models.catalogue import load_model
 
 Run = Callable[..., Any]
 
@@ -157,3 +159,111 @@ def test_the_cuda_context_is_called_so(run: Run, ask: Callable[..., Any]) -> Non
     assert "CUDA context " in run(*fit, "--cuda-context", "1GiB").out
     terms = {term["name"]: term["bytes"] for term in ask(*fit, "--cuda-context", "1GiB")["terms"]}
     assert terms["context"] == 2**30
+
+
+@pytest.mark.parametrize(
+    ("printed", "sheet"),
+    [
+        # What nvidia-smi, rocm-smi and system_profiler print.
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA GH200 480GB", "gh200-96g"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80g-sxm"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40g-sxm"),
+        ("NVIDIA A100 80GB PCIe", "a100-80g-pcie"),
+        ("NVIDIA A100-PCIE-40GB", "a100-40g-pcie"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA GeForce RTX 3080 Ti", "rtx3080ti"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA A10G", "a10g"),
+        ("Tesla T4", "t4"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16g"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32g"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("Apple M2 Ultra", "apple-m2-ultra"),
+    ],
+)
+def test_a_gpu_by_the_name_its_driver_prints(printed: str, sheet: str) -> None:
+    assert load_gpu(printed).name == sheet
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("8xH100", "give --gpu h100 --tp 8"),
+        ("2x3090", "give --gpu 3090 --tp 2"),
+        ("h100x8", "give --gpu h100 --tp 8"),
+        ("4 x NVIDIA L40S", "give --gpu nvidia-l40s --tp 4"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "did you mean rtx-4090?"),
+        ("H100 40GB", "did you mean h100?"),
+        ("m3-max", "did you mean apple-m3-max?"),
+    ],
+)
+def test_a_gpu_that_is_none_or_several(given: str, said: str, run: Run) -> None:
+    """A laptop's card, or one of another memory, is another card."""
+    assert led(run, "gpus", "show", given).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ("Llama-3.3-70B-Instruct", "llama-3.1-70b"),
+        ("qwen2.5-72b-instruct", "qwen2.5-72b"),
+        ("llama-2-13b-chat", "llama-2-13b"),
+        ("meta-llama/Llama-2-13b-chat-hf", "llama-2-13b"),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("google/gemma-3-4b-it", "gemma-3-4b"),
+        ("Llama 3.1 8B", "llama-3.1-8b"),
+    ],
+)
+def test_a_model_trained_on_is_the_model(given: str, model: str) -> None:
+    assert load_model(given).name == model
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "Qwen/Qwen3-30B-A3B-Instruct-2507",
+            "nearest that ships is qwen3-30b-a3b or qwen3-30b-a3b-fp8",
+        ),
+        (
+            "deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
+            "is llama-2-70b, llama-3-70b or llama-3.1-70b;",
+        ),
+        (
+            "TheBloke/Llama-2-13B-chat-GPTQ",
+            "; it is --model llama-2-13b --weights gptq; a model",
+        ),
+        ("unsloth/llama-3-8b-bnb-4bit", "it is --model llama-3-8b --weights bnb-nf4"),
+        ("qwen3-8b-awq", "unknown model 'qwen3-8b-awq'; it is --model qwen3-8b --weights awq"),
+        ("70b", "did you mean llama-2-70b, llama-3-70b, llama-3.1-70b or llama-3.1-70b-fp8?"),
+        ("deepseek-r1:32b", "of 32b are exaone-4.0-32b, qwen2.5-32b, qwen3-32b"),
+        ("gpt-oss", "did you mean gpt-oss-20b or gpt-oss-120b?"),
+        ("llama3:8b", "did you mean llama-3-8b?"),
+        ("lama-3-8b", "did you mean llama-3-8b or"),
+        ("claude", "`infercost models` lists them"),
+        ("owner/nothing-like-it", "no file owner/nothing-like-it; a model of the Hugging Face hub is"),
+    ],
+)
+def test_a_model_that_does_not_ship(given: str, said: str, run: Run) -> None:
+    """A format in a name is said and never taken."""
+    assert said in led(run, "models", "show", given)
+
+
+def test_all_gpus_wherever_gpus_are_compared(ask: Callable[..., Any], run: Run) -> None:
+    of = ("--model", "llama-3-8b", "--gpu", "all")
+    every = {point["inputs"]["gpu"] for point in ask("fit", *of, "--seq", "1k")["points"]}
+    asked = ask("request", *of, "--prompt", "64", "--gen", "2")["points"]
+    assert {point["inputs"]["gpu"] for point in asked} == every
+    served = ask("serve", *of, "--prompt", "64", "--gen", "2", "--batch", "1")["points"]
+    assert {point["inputs"]["gpu"] for point in served} == every
+    assert len(ask("sweep", *of, "--prompt", "64", "--gen", "2")["points"]) == len(every) > 60
+    assert "is of fit, request, serve and sweep" in led(
+        run, "ops", "--model", "llama-7b", "--seq", "1", "--gpu", "all"
+    )
