@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import infercost
 from infercost.cli.app import COMMANDS
 from infercost.cli.synonyms import COMMAND_WORDS, MEANINGS, NOT_NEEDED, options_of
 from infercost.hardware.catalogue import load_gpu
@@ -266,4 +267,68 @@ def test_all_gpus_wherever_gpus_are_compared(ask: Callable[..., Any], run: Run) 
     assert len(ask("sweep", *of, "--prompt", "64", "--gen", "2")["points"]) == len(every) > 60
     assert "is of fit, request, serve and sweep" in led(
         run, "ops", "--model", "llama-7b", "--seq", "1", "--gpu", "all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ("kv", "--seq", "32,768"),
+            "--seq '32,768': without commas in a number it is 32768; as a list",
+        ),
+        (("fit", "--seq", "131,072"), "it is 131072; as a list it has a space after each comma, '131, 072'"),
+        (("request", "--prompt", "2,048"), "it is 2048"),
+        (("kv", "--seq", "4,096,8,192"), "it is 4096,8192"),
+        (("kv", "--seq", "1,048,576"), "it is 1048576"),
+        (("kv", "--seq", "4096,8,192"), "it is 4096,8192"),
+        (("serve", "--prompt", "2,048"), "--prompt '2,048' is not a token count; write 2048"),
+        (("kv", "--seq", "1e5"), "--seq '1e5' is not a token count; write 100000"),
+        (("kv", "--seq", "max"), "`infercost fit` without --seq takes the model's whole context"),
+    ],
+)
+def test_a_length_as_people_write_it(args: tuple[str, ...], said: str, run: Run) -> None:
+    assert said in led(run, args[0], "--model", "llama-7b", *args[1:])
+
+
+@pytest.mark.parametrize(
+    ("seq", "lengths"),
+    [
+        ("1024,768", [1024, 768]),
+        ("128,256,512", [128, 256, 512]),
+        ("1,64,512", [1, 64, 512]),
+        ("32, 768", [32, 768]),
+        ("100,1k", [100, 1024]),
+        ("2k,500", [2048, 500]),
+    ],
+)
+def test_lists_of_lengths_stay_lists(seq: str, lengths: list[int], ask: Callable[..., Any]) -> None:
+    points = ask("kv", "--model", "llama-7b", "--seq", seq)["points"]
+    assert [point["inputs"]["seq"] for point in points] == lengths
+    counted = ask("kv", "--model", "llama-7b", "--seq", "1", "--batch", "10,100")["points"]
+    assert [point["inputs"]["batch"] for point in counted] == [10, 100]
+    listed = infercost.kv("llama-7b", [32, 768]).points
+    assert [point.inputs["seq"] for point in listed] == [32, 768]
+
+
+@pytest.mark.parametrize("command", ["serve", "sweep", "report"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("500", "--ttft 500: give a unit, 500ms or 0.5s"),
+        ("0.5", "give a unit, 0.5ms or 0.0005s"),
+        ("0", "no time"),
+    ],
+)
+def test_a_limit_has_a_unit(command: str, given: str, said: str, run: Run) -> None:
+    """The tools that people come from say milliseconds, and 500 seconds would hold for anything."""
+    said = said.replace("no time", "'0' is not a time; give one above 0, such as 0.5s or 50ms")
+    assert said in led(run, command, "--model", "llama-7b", "--prompt", "64", "--ttft", given)
+
+
+def test_a_limit_in_python_is_seconds() -> None:
+    of = ("llama-7b", 64, 4)
+    assert (
+        infercost.serve(*of, batch=1, tpot=0.05).document
+        == infercost.serve(*of, batch=1, tpot="50ms").document
     )
