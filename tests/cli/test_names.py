@@ -316,7 +316,7 @@ def test_lists_of_lengths_stay_lists(seq: str, lengths: list[int], ask: Callable
     ("given", "said"),
     [
         ("500", "--ttft 500: give a unit, 500ms or 0.5s"),
-        ("0.5", "give a unit, 0.5ms or 0.0005s"),
+        ("0.5", "give a unit, 0.5s or 0.5ms"),
         ("0", "no time"),
     ],
 )
