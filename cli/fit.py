@@ -411,6 +411,11 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None) -> Report:
     tables = [table, reach]
     notes = limit_notes([(setting.model, load.tokens)]) + inferred_notes(setting.model)
     notes.append(f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {_rule(answer)}")
+    if answer.concurrency is not None:
+        notes.append(
+            f"concurrency: sequences of {count(load.tokens)} tokens whose cache fits beside all else, in "
+            "parts of one; most: whole ones, with what more of them take"
+        )
     without = point["share_without_graphs"]
     if without is not None:
         notes.append(f"graphs are in the budget: {without:.4f} is the same share without them")

@@ -332,3 +332,35 @@ def test_a_limit_in_python_is_seconds() -> None:
         infercost.serve(*of, batch=1, tpot=0.05).document
         == infercost.serve(*of, batch=1, tpot="50ms").document
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "topic"),
+    [
+        ("concurrency", "concurrency"),
+        ("calibrated", "confidence"),
+        ("transferred", "confidence"),
+        ("assumed", "confidence"),
+        ("recipe", "recipe"),
+        ("knee", "knee"),
+        ("smallest share", "smallest-share"),
+        ("lever", "lever"),
+        ("ranks", "ranks"),
+        ("tensor-parallel", "ranks"),
+    ],
+)
+def test_words_of_the_screens_are_explained(word: str, topic: str, ask: Callable[..., Any]) -> None:
+    assert ask("explain", word)["topic"] == topic
+
+
+def test_the_words_are_of_the_commands_own_numbers(ask: Callable[..., Any], run: Run) -> None:
+    of = ("--model", "llama-3-8b", "--gpu", "h100", "--seq", "8k")
+    fit = ask("fit", *of)
+    assert ask("explain", "concurrency", *of)["value"] == pytest.approx(fit["max_concurrency"], rel=1e-6)
+    share = ask("explain", "smallest-share", *of)["value"]
+    assert share == pytest.approx(fit["smallest_share"])
+    assert ask("fit", *of, "--share", f"{share * 1.0001:.6f}")["fits"]
+    assert not ask("fit", *of, "--share", f"{share * 0.9999:.6f}")["fits"]
+    rank = ask("fit", *of, "--tp", "2")["terms"][0]
+    assert (rank["name"], rank["bytes"]) == ("weights", ask("explain", "ranks", *of)["value"])
+    assert "concurrency: sequences of 8,192 tokens whose cache fits beside all else" in run("fit", *of).out
