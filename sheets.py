@@ -45,17 +45,45 @@ class SheetError(InputError):
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean a, b or c?`, or nothing where no name is near."""
-    import difflib
-
-    # A part's own word first: `h100-80gb` is nearer to h100-sxm than to a100-80g, whatever the letters say.
-    known, word = list(names), re.split(r"[-_ .]", name.lower())[0]
-    kin = [each for each in known if re.split(r"[-_ .]", each)[0] == word] if len(word) > 2 else []
-    close = difflib.get_close_matches(name.lower(), kin, cutoff=0.3)
-    close = close or difflib.get_close_matches(name.lower(), known, cutoff=0.6)
+    close = near(name, names)
     if not close:
         return ""
     listed = close[0] if len(close) == 1 else f"{', '.join(close[:-1])} or {close[-1]}"
     return f"; did you mean {listed}?"
+
+
+MOST_HOLDING = 9
+"""Names listed that hold what was given: it is no typo then, and one of them is meant."""
+
+
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """The names that hold `name`, else the longest it holds, else those of its first word or spelling."""
+    import difflib
+
+    known, key = list(dict.fromkeys(names)), _dashed(name)
+    if len(key) > 1:
+        holding = [each for each in known if _holds(_dashed(each), key)]
+        if holding:
+            return sorted(holding, key=lambda each: (not _dashed(each).startswith(key), len(each)))[
+                :MOST_HOLDING
+            ]
+        held = [each for each in known if len(each) > 3 and _holds(key, _dashed(each))]
+        if held:
+            return [max(held, key=len)]
+    # A part's own word first: `h100-80gb` is nearer to h100-sxm than to a100-80g, whatever the letters say.
+    word = re.split(r"[-_ .]", name.lower())[0]
+    kin = [each for each in known if re.split(r"[-_ .]", each)[0] == word] if len(word) > 2 else []
+    close = difflib.get_close_matches(name.lower(), kin, cutoff=0.3)
+    return close or difflib.get_close_matches(name.lower(), known, cutoff=0.6)
+
+
+def _dashed(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def _holds(whole: str, part: str) -> bool:
+    """Whether the words `part` stand in `whole`: `70b` not in `170b`, `m3` not in `m30`."""
+    return re.search(rf"(?<![a-z0-9.]){re.escape(part)}(?![a-z0-9.])", whole) is not None
 
 
 def read_file(path: Path, most: int = MAX_SHEET_BYTES, kind: str = "a sheet") -> str:

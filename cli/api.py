@@ -25,6 +25,7 @@ from ..sheets import AT_HAND, nearest
 from .app import COMMANDS
 from .output.report import Report
 from .result import Diagnose, Fit, Kv, Ops, Request, Result, Roofline, Serve, Weights
+from .sizes import grouped
 from .subcommand import as_printed, command_of, report_of
 
 Count = int | str
@@ -35,6 +36,8 @@ Models = Name | Model | Sequence[Name | Model]
 Gpus = Name | Gpu | Sequence[Name | Gpu]
 Option = Count | float | Name | Model | Gpu | Sequence[Count | float | Name | Model | Gpu] | None
 R = TypeVar("R", bound=Result)
+LIMITS = ("ttft", "tpot", "e2e")
+"""Times, which are seconds where they are numbers, as everywhere in Python; a command line names the unit."""
 
 
 def kv(
@@ -246,7 +249,11 @@ def _as_words(
             continue
         values = list(value) if isinstance(value, (list, tuple, range)) else [value]
         texts = [_as_word(argument, one, held) for one in values]
-        for text in texts if known[key].multiple else [",".join(texts)]:
+        if key in LIMITS and not isinstance(value, (str, os.PathLike)):
+            texts = [f"{float(text):.12f}".rstrip("0").rstrip(".") + "s" for text in texts]
+        # Numbers that commas alone would run together (`grouped`) are told apart by a space too.
+        between = ", " if grouped(texts) else ","
+        for text in texts if known[key].multiple else [between.join(texts)]:
             out += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return out
 

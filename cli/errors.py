@@ -42,7 +42,9 @@ def report_error(error: BaseException) -> int:
         return 2
     if hasattr(error, "format_message"):
         # Typer's usage errors share no public base class; this is what they have in common.
-        return _say(error.format_message(), int(getattr(error, "exit_code", 2)))
+        from .synonyms import usage_line
+
+        return _say(usage_line(error, sys.argv[1:]), int(getattr(error, "exit_code", 2)))
     if isinstance(error, OSError):
         _abandon_stdout()
         return _say(f"cannot write the output: {error.strerror or error}", 1)

@@ -24,14 +24,13 @@ from ..costmodel.parallel import shard
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
-from ..hardware.catalogue import gpu_names, load_gpu
-from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from . import options as o
 from .inputs import (
     WhatIf,
     document,
     encoder_positions,
+    gpus_of,
     grid,
     inferred_notes,
     kv_formats,
@@ -71,6 +70,10 @@ CONVENTIONS = {
     "logits_bytes": "scores of one step of --batch sequences on a rank, in the activations' type",
     "smallest_share": "least share of the engine's rule at which it fits",
 }
+
+
+TERM_TITLES = {"context": "CUDA context"}
+"""Terms of the bill whose names in the JSON say something else on a screen."""
 
 
 class DoesNotFitError(InfercostError):
@@ -115,6 +118,8 @@ def fit(
         typer.Option(
             "--seq",
             "-s",
+            "--context",
+            "--ctx-size",
             "--max-model-len",
             help="Tokens of each sequence; 2k,32k sweeps; without it the model's whole context.",
         ),
@@ -145,8 +150,8 @@ def fit(
     window_share: o.WindowShare = 0.8,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="CUDA context on a rank (default: the engine's).")
+    cuda_context: Annotated[
+        str | None, typer.Option("--cuda-context", help="CUDA context on a rank (default: the engine's).")
     ] = None,
     nccl: Annotated[str | None, typer.Option("--nccl", help="NCCL's buffers on a rank.")] = None,
     graphs: Annotated[str | None, typer.Option("--graphs", help="CUDA graphs on a rank.")] = None,
@@ -209,7 +214,7 @@ def fit(
             for text, option in (
                 (weight_bytes, "--weight-bytes"),
                 (non_kv, "--non-kv"),
-                (context, "--context"),
+                (cuda_context, "--cuda-context"),
                 (nccl, "--nccl"),
                 (graphs, "--graphs"),
                 (capacity, "--capacity"),
@@ -221,7 +226,7 @@ def fit(
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
-    gpus = _gpus(gpu)
+    gpus = gpus_of(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     asked: list[int | None] = [None] if seq is None else [*lengths(seq, "fit")]
@@ -276,14 +281,6 @@ def fit(
             f"{worst.setting.model.name} does not fit {worst.setting.gpu.name}: "
             f"{size(-worst.free_bytes)} too much"
         )
-
-
-def _gpus(text: str) -> list[Gpu]:
-    """The GPUs of --gpu; `all` is every built-in sheet that has a capacity and is no CPU."""
-    if text != "all":
-        return [load_gpu(name) for name in words(text, "--gpu")]
-    every = [load_gpu(name) for name in gpu_names()]
-    return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
 
 
 def _size(text: str | None, option: str) -> int | None:
@@ -405,7 +402,7 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool
         ("budget", answer.budget_bytes),
     ):
         share = percent(value / answer.budget_bytes) if answer.budget_bytes else "-"
-        table.rows.append((term, size_both(value), share))
+        table.rows.append((TERM_TITLES.get(term, term), size_both(value), share))
     reach = Table(("reach", ""), "<<")
     context = setting.model.context
     beyond = context is not None and (answer.max_seq is None or answer.max_seq > context)
@@ -427,6 +424,11 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool
     tables = [table, reach]
     notes = limit_notes([(setting.model, load.tokens)]) + inferred_notes(setting.model)
     notes.append(f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {_rule(answer)}")
+    if answer.concurrency is not None:
+        notes.append(
+            f"concurrency: sequences of {count(load.tokens)} tokens whose cache fits beside all else, in "
+            "parts of one; most: whole ones, with what more of them take"
+        )
     without = point["share_without_graphs"]
     if without is not None:
         notes.append(f"graphs are in the budget: {without:.4f} is the same share without them")

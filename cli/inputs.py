@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import InputError
 from ..models.catalogue import load_model
@@ -13,6 +13,9 @@ from ..models.recipes import sixteen_bit
 from ..models.spec import Model
 from .output.report import Table
 from .sizes import MAX_POINTS, token_list, tokens, words
+
+if TYPE_CHECKING:
+    from ..hardware.spec import Gpu
 
 
 class WhatIf(NamedTuple):
@@ -50,6 +53,16 @@ def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
             f"{command} needs --model: a name (`infercost models` lists them), a sheet.yaml, or -"
         )
     return [what_if.apply(load_model(name)) for name in words(text, "--model")]
+
+
+def gpus_of(text: str) -> list[Gpu]:
+    """The GPUs of --gpu; `all` is every built-in sheet that has a capacity and is no CPU."""
+    from ..hardware.catalogue import gpu_names, load_gpu
+
+    if text.strip().lower() != "all":
+        return [load_gpu(name) for name in words(text, "--gpu")]
+    every = [load_gpu(name) for name in gpu_names()]
+    return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
 
 
 def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:

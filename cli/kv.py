@@ -73,6 +73,8 @@ def kv(
         typer.Option(
             "--seq",
             "-s",
+            "--context",
+            "--ctx-size",
             "--max-model-len",
             help="Tokens of context: 4096, 32k (= 32,768), 1M; 2k,8k,32k sweeps. (vLLM reads 32k as 32,000.)",
         ),

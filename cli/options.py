@@ -67,6 +67,8 @@ Seq = Annotated[
     typer.Option(
         "--seq",
         "-s",
+        "--context",
+        "--ctx-size",
         help="Tokens of context: 4096, 32k (= 32,768), 1M; 2k,8k,32k sweeps. (vLLM reads 32k as 32,000.)",
     ),
 ]
@@ -191,7 +193,7 @@ CalibrationOption = Annotated[
     ),
 ]
 
-Tp = Annotated[int, typer.Option("--tp", help="Tensor-parallel ranks.")]
+Tp = Annotated[int, typer.Option("--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
 Cp = Annotated[int, typer.Option("--cp", help="Context-parallel groups: each has a part of every sequence.")]
 OffloadLayers = Annotated[
@@ -216,7 +218,7 @@ Ep = Annotated[int, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or
 
 Plot = Annotated[
     str | None,
-    typer.Option("--plot", help="Write the picture to this file, .svg or .png (needs matplotlib)."),
+    typer.Option("--plot", help="Write the picture to this file, .svg, or .png (extra `plot`)."),
 ]
 NoPlot = Annotated[bool, typer.Option("--no-plot", help="No picture on the screen.")]
 

@@ -216,7 +216,7 @@ def _formats(asked: Asked) -> Iterable[Asked]:
 def _requests(asked: Asked, prompts: list[int], batches: list[int]) -> list[list[dict[str, Any]]] | None:
     """`table[prompt][batch]`, without time lines; None where the model or the GPU has no such format."""
     lists = {
-        "prompt": ",".join(map(str, prompts)),
+        "prompt": ", ".join(map(str, prompts)),
         "gen": asked.gen,
         "batch": ",".join(map(str, batches)),
     }

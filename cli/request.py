@@ -27,6 +27,7 @@ from .inputs import (
     choice,
     document,
     encoder_positions,
+    gpus_of,
     grid,
     inferred_notes,
     kv_formats,
@@ -245,7 +246,7 @@ def request(
     if apart is not None and (pp > 1 or ep > 1 or cp > 1 or phase != "both"):
         raise InputError("--prefill-gpu goes with --tp alone, and with both phases")
     chosen = models(model, what_if, "request")
-    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    gpus = gpus_of(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     lengths, outs, batches = (

@@ -24,6 +24,7 @@ from .inputs import (
     choice,
     document,
     encoder_positions,
+    gpus_of,
     grid,
     kv_formats,
     model_source,
@@ -180,6 +181,7 @@ def serve(
     infercost serve --model llama-3-8b --gpu h100 --prompt 8k --chunk 512 --batch 32
     infercost serve --model llama-3-8b --gpu h100 --trace requests.csv --policy continuous,chunked
     infercost serve --model llama-3-8b --gpu h100 --prompt 2k --tpot 20ms --plot curve.svg
+    infercost serve --model llama-3-8b --gpu all --prompt 2k --tpot 20ms
     infercost serve --actual 12000 --tp 8 --price 2.50
     """
     sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
@@ -229,7 +231,7 @@ def serve(
     )
     if asked.users and asked.batches and len(asked.batches) > 1:
         raise InputError("--concurrency sweeps users over one number of slots; give a single --batch with it")
-    gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
+    gpus = gpus_of(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
     in_common = 0 if shared is None else tokens(shared, "--shared-prefix")

@@ -21,6 +21,13 @@ def tokens(text: str, option: str) -> int:
     """
     match = _COUNT.fullmatch(text.strip().replace("_", ""))
     way_out = "give a positive count such as 4096, 32k (= 32,768) or 1M (= 1,048,576)"
+    power = re.fullmatch(r"([1-9](?:\.[0-9]{1,2})?)e\+?([0-9])", text.strip().lower())
+    if power:
+        way_out = f"write {float(power[1]) * 10 ** int(power[2]):.0f}"
+    elif re.fullmatch(r"[0-9]{1,3}(?:,[0-9]{3})+", text.strip()):
+        way_out = f"write {text.strip().replace(',', '')}"
+    elif text.strip().lower() in ("max", "full", "all", "auto"):
+        way_out = "give a count such as 32k; `infercost fit` without --seq takes the model's whole context"
     if match is None:
         raise InputError(f"{option} '{text[:60]}' is not a token count; {way_out}")
     factor = _FACTORS[(match[3] or "").lower()]
@@ -38,12 +45,45 @@ def tokens(text: str, option: str) -> int:
 def token_list(text: str, option: str, most: int = MAX_POINTS) -> list[int]:
     """One count or several between commas, `2k,8k,32k`; a range `1k..128k*2` or `1k..16k+1k` is the counts
     from the first to no more than the second, each so many times, or so much more than, the one before."""
+    parts = words(text, option)
+    whole = [] if ", " in text or option in SMALL else grouped(parts)
+    if whole:
+        raise InputError(
+            f"{option} '{text[:60]}': without commas in a number it is {','.join(whole)[:60]}; "
+            f"as a list it has a space after each comma, '{', '.join(parts)[:60]}'"
+        )
     out: list[int] = []
-    for part in words(text, option):
+    for part in parts:
         out += _range(part, option, most) if ".." in part else [tokens(part, option)]
         if len(out) > most:
             raise InputError(f"{option} has more than {most:,} values; ask for fewer")
     return out
+
+
+SMALL = ("--gen", "--batch", "--concurrency", "--tp", "--pp", "--ep")
+"""Options whose counts are small, so that commas are between them: `--batch 64,512`."""
+
+
+def grouped(parts: list[str]) -> list[str]:
+    """The numbers of a list that came apart at the commas before their thousands: 32768 of `32,768`, 4096 and
+    8192 of `4,096,8,192`; none of a list that is one.
+
+    Powers of two are lengths that people do ask about in lists: `128,256`.
+    """
+    if all(part.isdigit() and int(part).bit_count() == 1 and part[0] != "0" for part in parts):
+        return []
+    out: list[str] = []
+    rest, apart = list(parts), False
+    while rest:
+        number = rest.pop(0)
+        if re.fullmatch(r"[0-9]{1,3}", number):
+            if not rest or not re.fullmatch(r"[0-9]{3}", rest[0]):
+                return []
+            apart = True
+            while rest and re.fullmatch(r"[0-9]{3}", rest[0]):
+                number += rest.pop(0)
+        out.append(number)
+    return out if apart else []
 
 
 def _range(text: str, option: str, most: int) -> list[int]:
@@ -115,13 +155,17 @@ def share(text: str, option: str) -> float:
     return value
 
 
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "": 1.0}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def duration(text: str, option: str) -> float:
-    """Seconds of `0.5s`, `50ms`, `200us` or a plain number of seconds: above 0, up to a day."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|)", text.strip().lower(), re.ASCII)
-    value = math.nan if match is None else float(match[1]) * _SECONDS[match[2]]
+    """Seconds of `0.5s`, `50ms` or `200us`: above 0, up to a day. A number alone could be either of them."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,12})?)\s*(s|ms|us|)", text.strip().lower(), re.ASCII)
+    if match is not None and not match[2] and float(match[1]) > 0:
+        number = float(match[1])
+        either = f"{match[1]}ms or {number / 1000:.9g}s" if number >= 10 else f"{match[1]}s or {match[1]}ms"
+        raise InputError(f"{option} {match[1]}: give a unit, {either}")
+    value = math.nan if match is None or not match[2] else float(match[1]) * _SECONDS[match[2]]
     if not 0 < value <= 86_400:
-        raise InputError(f"{option} '{text[:60]}' is not a time; give seconds, such as 0.5s or 50ms")
+        raise InputError(f"{option} '{text[:60]}' is not a time; give one above 0, such as 0.5s or 50ms")
     return value

@@ -55,7 +55,9 @@ def report_of(name: str, words: tuple[str, ...]) -> Report:
         # Typer's usage errors share no public base class; this is what they have in common.
         if isinstance(error, InfercostError) or not hasattr(error, "format_message"):
             raise
-        raise InputError(error.format_message()) from None
+        from .synonyms import usage_line
+
+        raise InputError(usage_line(error, words)) from None
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if not reports:

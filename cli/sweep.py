@@ -13,14 +13,13 @@ import typer
 
 from .. import InputError
 from ..costmodel.step import Run
-from ..hardware.catalogue import load_gpu
 from ..models.formats import find_format
 from ..models.recipes import find_recipe
 from . import options as o
 from .assertions import parse_assertions
 from .calibrations import clock_of
 from .errors import FailedAssertionError
-from .inputs import WhatIf, choice, models, window_tokens
+from .inputs import WhatIf, choice, gpus_of, models, window_tokens
 from .output.report import Report, Sink, emit, write_stdout
 from .price import checked_price
 from .sizes import duration, token_list, words
@@ -65,7 +64,9 @@ def sweep(
     ] = "0",
     weights: o.Weights = None,
     kv_format: o.Kv = None,
-    tp: Annotated[str, typer.Option("--tp", help="Tensor-parallel ranks: 1..8*2.")] = "1",
+    tp: Annotated[
+        str, typer.Option("--tp", "--tensor-parallel-size", help="Tensor-parallel ranks: 1..8*2.")
+    ] = "1",
     pp: Annotated[str, typer.Option("--pp", help="Pipeline stages.")] = "1",
     ep: Annotated[str, typer.Option("--ep", help="Expert-parallel ranks: --tp's, or alone.")] = "1",
     attention: Annotated[str, typer.Option("--attention", help="flash, eager, or both.")] = "flash",
@@ -132,7 +133,7 @@ def sweep(
     checked_price(price)
     grid = Grid(
         models=tuple(models(model, what_if, "sweep")),
-        gpus=tuple(load_gpu(name) for name in _distinct(words(gpu, "--gpu"))),
+        gpus=tuple({each.name: each for each in gpus_of(gpu)}.values()),
         recipes=_named(weights, "--weights", find_recipe),
         caches=_named(kv_format, "--kv", find_format),
         attention=_chosen(attention, ("flash", "eager"), "--attention"),

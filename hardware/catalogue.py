@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ ALIASES = {
     "h200": "h200-sxm",
     "h800": "h800-sxm",
     "gh200": "gh200-96g",
+    "gh200-480g": "gh200-96g",
     "rtx-pro-6000": "rtx-pro-6000-bw",
     "rtx-3060": "rtx3060-12g",
     "rtx3060": "rtx3060-12g",
@@ -95,10 +97,63 @@ def load_gpu(given: str) -> Gpu:
     name = ALIASES.get(name, name)
     if name in gpu_names():
         return load_builtin(name)
+    product = find_product(given)
+    if product is not None:
+        return product
     if given.endswith((".yaml", ".yml")) or "/" in given:
         return gpu_from_text(read_file(Path(given)), given)
+    if name == "all":
+        raise InputError("--gpu all, every GPU that is known, is of fit, request, serve and sweep")
+    several = re.fullmatch(
+        r"(?P<n>\d{1,4})\s*[x×*]\s*(?P<one>.+)|(?P<first>.+?)\s*[x×*]\s*(?P<m>\d{1,4})", given, re.I
+    )
+    if several:
+        one, many = several["one"] or several["first"], several["n"] or several["m"]
+        plain = one.strip().lower().replace(" ", "-")
+        if is_known(plain) or find_product(one) is not None:
+            raise InputError(f"'{given}' is {many} of one GPU; give --gpu {plain} --tp {many}")
     hint = nearest(name, [*gpu_names(), *ALIASES]) or "; `infercost gpus` lists them"
     raise InputError(f"unknown GPU '{given}'{hint}")
+
+
+MAKERS = ("nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "radeon", "intel", "generation", "gpu")
+"""Words of a product's name that say who makes it and not which it is."""
+NEAR_CAPACITY = 0.15
+
+
+def find_product(given: str) -> Gpu | None:
+    """The sheet of a product's name as a driver prints it (`NVIDIA A100-SXM4-80GB`), or None.
+
+    A name and an alias are of the same words, whatever their order; a size that no name has is that of the
+    sheet's memory.
+    """
+    wanted = _words(given)
+    by_words = {_words(name): name for name in (*ALIASES, *gpu_names())}
+    found = by_words.get(wanted)
+    if found is not None:
+        return load_builtin(ALIASES.get(found, found))
+    sizes = [word for word in wanted if re.fullmatch(r"\d+g", word)]
+    found = by_words.get(tuple(word for word in wanted if word not in sizes)) if len(sizes) == 1 else None
+    if found is None:
+        return None
+    gpu, held = load_builtin(ALIASES.get(found, found)), int(sizes[0][:-1]) * 1e9
+    nominal = gpu.memory.nominal_bytes or 0
+    return gpu if abs(nominal / held - 1) < NEAR_CAPACITY else None
+
+
+@cache
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a name without makers, kinds of memory and versions of sockets: `rtx4090` is two words."""
+    plain = re.sub(r"(\d)\s*gi?b\b", r"\1g", name.lower())
+    plain = re.sub(r"\bhbm\d?e?\b|\(.*?\)", " ", plain)
+    plain = re.sub(r"\bsxm\d?\b", "sxm", plain)
+    parts = [part for part in re.split(r"[-_\s]+", plain) if part and part not in MAKERS]
+    split = [
+        word
+        for part in parts
+        for word in ([part] if re.fullmatch(r"\d+g", part) else re.findall(r"[a-z]+|\d+", part))
+    ]
+    return tuple(sorted(split))
 
 
 def gpu_from_text(text: str, origin: str, trusted: bool = False) -> Gpu:

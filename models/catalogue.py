@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from .. import InputError
-from ..sheets import AT_HAND, MAX_CONFIG_BYTES, decode, nearest, read_file
+from ..sheets import AT_HAND, MAX_CONFIG_BYTES, decode, near, read_file
 from .sheet import model_from_text
 from .spec import Model
 
@@ -63,15 +63,16 @@ def load_model(given: str) -> Model:
         return load_builtin(name)
     if _looks_like_path(given):
         if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given) and not os.path.exists(given):
-            known = find_named(name.partition("/")[2].removesuffix("-instruct"))
+            known = _find_tuned(name.partition("/")[2])
             if known is not None:
                 return known
-            raise InputError(f"no file {given}; a model of the Hugging Face hub is hf:{given}")
+            hint = _way_to(name.partition("/")[2], "; the nearest that ships is ")
+            raise InputError(f"no file {given}{hint}; a model of the Hugging Face hub is hf:{given}")
         return load_path(Path(given))
-    known = find_named(name)
+    known = _find_tuned(name.replace(" ", "-"))
     if known is not None:
         return known
-    hint = nearest(name, [*model_names(), *model_aliases()]) or "; `infercost models` lists them"
+    hint = _way_to(name, "; did you mean ") or "; `infercost models` lists them"
     raise InputError(f"unknown model '{given}'{hint}")
 
 
@@ -79,6 +80,80 @@ def find_named(name: str) -> Model | None:
     """The built-in model of a name or an alias, or None; no file of that name is read."""
     found = name if name in model_names() else model_aliases().get(name)
     return None if found is None else load_builtin(found)
+
+
+TUNED = r"[-_](?:instruct|chat|it|hf)(?=[-_]|$)"
+"""What a name has more than its base model's where training alone differs."""
+FORMATS = (
+    (r"(?:unsloth-)?bnb-4bit", "bnb-nf4"),
+    (r"gptq(?:-.*)?", "gptq"),
+    (r"awq(?:-.*)?", "awq"),
+    (r"(?:i1-)?gguf", "q4_k_m"),
+    (r"fp8-dynamic", "fp8-row"),
+    (r"fp8(?:-.*)?", "fp8"),
+    (r"nvfp4(?:-.*)?", "nvfp4"),
+    (r"(?:quantized\.)?w8a8|int8", "int8-row"),
+    (r"(?:quantized\.)?w4a16|int4", "int4-g128"),
+    (r"(?:mlx-)?4bit", "int4-g64"),
+    (r"(?:mlx-)?8bit", "int8-g64"),
+)
+"""Formats at the end of a checkpoint's name, and --weights of each: said, and never taken unasked."""
+
+
+def _find_tuned(name: str) -> Model | None:
+    """The built-in model of a name, or of the name without the words that say how it was trained on."""
+    return find_named(name) or find_named(re.sub(TUNED, "", name).removeprefix("meta-"))
+
+
+def _way_to(name: str, lead: str) -> str:
+    """Where to go from a name that is not known: the model and the format in it, or the nearest names."""
+    for ending, weights in FORMATS:
+        match = re.fullmatch(rf"(.+?)[-_.]{ending}", name)
+        known = _find_tuned(match[1]) if match else None
+        if known is not None:
+            return f"; it is --model {known.name} --weights {weights}"
+    import difflib
+
+    aliases = model_aliases()
+    plain = re.sub(TUNED, "", re.sub(r"[:\s]", "-", name)).removeprefix("meta-")
+    sizes = set(SIZE.findall(plain))
+    every = [*model_names(), *aliases]
+    as_large = [each for each in every if sizes & set(SIZE.findall(each))]
+    kin = [each for each in as_large if _words(plain) & _words(each)]
+    shared = {each: len(_pieces(plain) & _pieces(each)) for each in kin}
+    close = [each for each in kin if shared[each] == max(shared.values())]
+    close = sorted(close, key=lambda each: len(_pieces(each)))[:MOST_NAMED]
+    if not close and as_large and _words(plain):
+        sized = [each for each in every if SIZE.search(each)]
+        close = difflib.get_close_matches(plain, sized, n=3, cutoff=0.8)
+        if not close:
+            large = [each for each in as_large if each not in aliases]
+            return f"; of {' and '.join(sorted(sizes))} are {', '.join(large[:6])}"
+    close = close or near(plain, every)
+    # Of a model and its aliases the name.
+    listed = [aliases[each] if aliases.get(each) in close else each for each in close]
+    return _said(lead, list(dict.fromkeys(listed)))
+
+
+SIZE = re.compile(r"(?<![a-z0-9.])[0-9]+(?:\.[0-9]+)?[bm](?![a-z0-9])")
+"""A size in a model's name: `8b`, and not the `3b` of `a3b`."""
+MOST_NAMED = 4
+
+
+def _pieces(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|[0-9]+(?:\.[0-9]+)?", name))
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name that say whose it is."""
+    return {word for word in re.findall(r"[a-z]{2,}", name) if word not in ("base", "preview", "distill")}
+
+
+def _said(lead: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return f"{lead}{listed}{'?' if lead.endswith('mean ') else ''}"
 
 
 def load_path(path: Path) -> Model:

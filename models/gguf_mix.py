@@ -26,8 +26,15 @@ _BASE = {
     "q5_k_s": "q5_k",
     "q5_k_m": "q5_k",
 }
-_FALLBACK = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
-_EIGHT_EXPERT_OUTPUTS = ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m")
+_FALLBACK = {
+    "iq4_xs": "iq4_nl",
+    "q2_k": "iq4_nl",
+    "q3_k": "iq4_nl",
+    "q4_k": "q5_0",
+    "q5_k": "q5_1",
+    "q6_k": "q8_0",
+}
+_EIGHT_EXPERT_OUTPUTS = ("q2_k", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq4_xs")
 
 
 def gguf_rule(mix: str) -> Callable[[Tensor, int, Model], str]:
@@ -90,6 +97,8 @@ def _attention(mix: str, base: str, name: str, layer: int, model: Model) -> str:
             chosen = "q5_k" if _rank(layer, model)[0] < 2 else "q4_k"
         elif mix == "q3_k_l":
             chosen = "q5_k"
+        elif mix in ("iq4_nl", "iq4_xs"):
+            chosen = "q5_k" if sharing >= 4 else base
         elif mix in ("q4_k_m", "q5_k_m") and _more_bits(*_rank(layer, model)):
             chosen = "q6_k"
         elif mix == "q4_k_s" and _rank(layer, model)[0] < 4:
@@ -116,7 +125,7 @@ def _down(mix: str, base: str, layer: int, layers: int) -> str:
         return "q5_k"
     if mix in ("q4_k_m", "q5_k_m") and _more_bits(layer, layers):
         return "q6_k"
-    if mix == "q4_k_s" and layer < layers // 8:
+    if mix in ("q4_k_s", "iq4_nl", "iq4_xs") and layer < layers // 8:
         return "q5_k"
     return base
 

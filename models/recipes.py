@@ -78,7 +78,7 @@ _EXPERT_RECIPES = {"mxfp4-experts": "mxfp4"}
 
 GGUF_MIXES = (
     *("f16", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0"),
-    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4_moe"),
+    *("iq4_nl", "iq4_xs", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k", "mxfp4_moe"),
 )
 """Mixes of llama.cpp's quantiser: names of whole files, not of tensors."""
 
@@ -123,9 +123,22 @@ def find_recipe(name: str) -> Recipe:
         )
         hint = hint or "; `infercost weights --formats` lists them"
         raise InputError(f"unknown weight format or recipe '{name}'{hint}") from None
+    if fmt_found.note == "GGUF":
+        raise InputError(_type_of_tensors(fmt_found.name))
     if fmt_found.published or fmt_found.name == "tf32":
         return _whole(fmt_found.name)
     return _linears(fmt_found.name, fmt_found.name, f"{fmt_found.name} in {_LEFT_ALONE}")
+
+
+def _type_of_tensors(name: str) -> str:
+    """What to say of a GGUF type that names no mix known here: people have files, and those are mixes."""
+    bits = re.sub(r"\D", "", name)[:1]
+    files = [mix for mix in GGUF_MIXES if mix.startswith(f"{name}_")]
+    files = files or [mix for mix in GGUF_MIXES if mix.lstrip("iq").startswith(bits)] or ["q2_k"]
+    why = "a type of GGUF tensors, not of whole files"
+    if name.startswith(("iq", "tq")):
+        why = "a type of GGUF tensors, and the mix of files called so is not known here"
+    return f"'{name}' is {why}; near it are {', '.join(files)} (`infercost weights --formats`)"
 
 
 COMPONENTS = (

@@ -34,6 +34,7 @@ TAKES = {
     "quant": f"--seq {ASKS}",
     "request": f"--prompt --gen {ASKS}",
     "serve": f"--prompt --gen {ASKS}",
+    "diagnose": f"--prompt --gen {ASKS}",
     "compress": "--gpu --prompt --gen --batch --weights --kv --calibration",
     "speculate": "--gpu --seq --batch --weights --kv --calibration",
 }

@@ -44,6 +44,7 @@ GROUPS = {
     "speculation": "fewer passes",
     "quantisation": "fewer bits",
     "compression": "fewer weights",
+    "words": "words of the screens",
 }
 """Modules, and what their topics are about."""
 
@@ -102,6 +103,18 @@ ENTRIES = (
     Entry("sparsegpt", "SparseGPT", "compression"),
     Entry("sheared-llama", "Sheared LLaMA", "compression", ("sheared",)),
     Entry("distillation", "distillation", "compression", ("distil",)),
+    Entry("concurrency", "concurrency, and the most at once", "words", ("most", "reach", "max-concurrency")),
+    Entry("smallest-share", "smallest share of a card", "words", ("share", "gpu-memory-utilization")),
+    Entry("recipe", "recipe of weights", "words", ("recipes", "mix", "format")),
+    Entry("ranks", "ranks of a deployment", "words", ("rank", "tp", "tensor-parallel")),
+    Entry("knee", "knee of a serving curve", "words"),
+    Entry("lever", "lever of a diagnosis", "words", ("levers",)),
+    Entry(
+        "confidence",
+        "calibrated, transferred, assumed times",
+        "words",
+        ("calibrated", "transferred", "assumed", "calibration"),
+    ),
 )
 
 

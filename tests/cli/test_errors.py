@@ -68,7 +68,7 @@ LLAMA = ("--model", "llama-7b")
         (("kv", *LLAMA, "--sequence", "1"), "No such option: --sequence"),
         (("kv", *LLAMA, "--seq"), "'--seq' requires an argument"),
         (("kv", *LLAMA, "extra"), "unexpected extra argument"),
-        (("kvv",), "Did you mean 'kv'"),
+        (("kvv",), "did you mean kv?"),
         (("weights",), "weights needs --model"),
         (("weights", *LLAMA, "--weights", "q4_k_x"), "did you mean"),
         (("weights", "--params", "7e9"), "--params and --bits come together"),

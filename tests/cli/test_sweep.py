@@ -551,7 +551,7 @@ def test_a_place_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
 def test_an_encoder_reads_the_prompt(ask: Ask) -> None:
     """As `request` does: the decoder starts from one token, and no prefix of what is read is cached."""
     args = ("--model", "flan-t5-xl", "--gen", "8")
-    (point,) = ask("sweep", *args, "--prompt", "500,600", "--batch", "2", "--top", "1", "--by", "ttft")[
+    (point,) = ask("sweep", *args, "--prompt", "500, 600", "--batch", "2", "--top", "1", "--by", "ttft")[
         "points"
     ]
     alone = ask("request", *args, "--prompt", "500", "--batch", "2")
