@@ -32,7 +32,7 @@ from ..op import (
 )
 from ..roofline import floor_s, math_dtype, sparsity_gain
 from .collectives import custom_s, over_pcie, pcie_s, ring_s
-from .decode import decode_s, mla_decode_s
+from .decode import decode_s, mla_decode_s, xqa_s
 from .device import Device, device
 from .experts import grouped_gemm_s, route_s
 from .families import TIMES
@@ -62,6 +62,8 @@ ROW_OPS = (
 AROUND_EXPERTS = ("route", "experts.silu_mul", "experts.activation", "combine")
 SMALL_ARRAY, MOST_ARRAYS = 1 << 10, 1 << 10
 """Elements of arrays whose times are remembered, and how many of those: 16 MiB at the most."""
+XQA_STACK = "trtllm"
+"""Whose decode attention goes through a dispatcher of its own (`decode.xqa_s`), where that was measured."""
 NEGLIGIBLE = 0.1
 """A kind of confidence that holds less than this share of a total's time is not the total's."""
 
@@ -255,6 +257,10 @@ class Clock:
         family = ("mla_" if work.v_in_k or rebuilt else "") + ("decode" if decoding else "prefill")
         choice = self.choice(family, key)
         timed = {"decode": decode_s, "mla_decode": mla_decode_s}.get(family, prefill_s)
+        if family == "decode" and self.stack.startswith(XQA_STACK):
+            own = self.choice("decode_xqa", key)
+            if own.confidence.kind == "calibrated":
+                choice, timed = own, xqa_s
         seconds, confidence = self._formula(timed, work, choice)
         sparse = not decoding and not some(work.window) and some(work.pairs < 0.999 * dense_pairs(work))
         # Of narrow caches those of a whole byte were measured.
