@@ -20,7 +20,7 @@ from .hf.families import FAMILIES
 from .hf.fields import Fields
 from .hf.parts import Parts
 from .hf.plain import STYLES
-from .hf.quantisation import published_weights
+from .hf.quantisation import published_cache, published_weights
 from .hf.towers import towers_of
 from .spec import Model
 
@@ -105,7 +105,8 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
             side_rows=parts.side_rows,
             context=parts.context,
             dtype=dtype,
-            weights=published_weights(outer, text, dtype),
+            weights=published_weights(outer, text, len(parts.layers)),
+            kv=published_cache(outer, text),
             encoder=parts.encoder,
             towers=towers_of(outer, family, parts.hidden),
             inferred=tuple(inferred),
