@@ -177,8 +177,11 @@ def _unknown(f: Fields, family: str) -> NoReturn:
     known = sorted({*STYLES, *FAMILIES})
     if not family:
         raise f.error("'model_type' is missing; without it the class's own defaults are not known")
-    hint = nearest(family, known) or "; a sheet can say what it is (`infercost models show` prints examples)"
-    raise f.error(f"model_type '{family}' is not known{hint}")
+    raise f.error(
+        f"model_type '{family}' is not known{nearest(family, known) or '.'} If it is built as a known "
+        "one, set model_type to that (llama, qwen3_moe, glm4_moe ...); else write a sheet (`infercost models "
+        "show` prints examples)"
+    )
 
 
 def _tied(outer: Fields, text: Fields, parts: Parts) -> bool:
