@@ -14,14 +14,13 @@ from .. import InputError
 from ..models.spec import Model
 from .arith import ceil_div
 from .early_exit import Exits, at_every, early_exit
+from .kv import BLOCK_TOKENS
 from .memory import SHARE, Load, Memory, peak_memory, widest_prefill
 from .serving import CHUNK, Steady, Workload, most_within, pieces, steady, usd_per_million
 from .setting import Setting
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
 from .step import Step
 
-BLOCK_TOKENS = 16
-"""Tokens of a block of a paged cache: vLLM's default."""
 LARGEST_BATCH = 1 << 16
 """Batches are looked for up to here: beyond, any number fits."""
 
