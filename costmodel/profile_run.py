@@ -2,7 +2,7 @@
 kernels' own activations: the sampler's copies of the scores, the workspaces of experts; and the padding of
 experts' weights that its kernels ask for.
 
-Formulas as in vLLM's source; held to its logs of 0.10 to 0.31 (tests/golden/vllm_memory.csv).
+Formulas as in vLLM's source; held to its logs of 0.6 to 0.31 (tests/golden/vllm_memory.csv).
 """
 
 from __future__ import annotations

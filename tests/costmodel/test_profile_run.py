@@ -1,4 +1,4 @@
-"""vLLM's own memory logs: weights, peak activations and pool, from 0.10 to 0.31.
+"""vLLM's own memory logs: weights, peak activations and pool, from 0.6 to 0.31.
 
 Figures of tests/golden/vllm_memory.csv: a source in each row ('same': the row above). `sampler_bytes` before
 0.19 is 38.3: top-k and top-p sorted all scores then (values and indexes, and both again for the sort).
@@ -47,7 +47,7 @@ def told(log: dict[str, str], key: str) -> float:
 def billed(log: dict[str, str]) -> tuple[Memory, float]:
     """(the bill, GiB of the pool) of a log's server; CUDA graphs stood outside the budget until 0.21, and the
     runner of 0.31 takes none of it for them. What a log says is not of torch is taken from it."""
-    old = log["version"] in ("0.10", "before 0.19")
+    old = log["version"] in ("0.6", "0.10", "before 0.19")
     memory = replace(own(), **SORTING) if old else own()
     gpu = load_gpu(log["gpu"])
     how = engine_flags(memory, gpu)
