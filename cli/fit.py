@@ -14,7 +14,6 @@ from ..costmodel.memory import (
     Given,
     Load,
     Memory,
-    Reserve,
     gpus_needed,
     largest_batch,
     longest,
@@ -59,7 +58,9 @@ CONVENTIONS = {
     "rule: vllm a share of the total, tensorrt-llm a share of what is free beside everything else, sglang a "
     "share for weights and cache, lmdeploy a share of what the weights leave",
     "terms": "of the fullest rank: weights, the cache of all sequences at --seq tokens, the widest moment "
-    "of a prefill step of at most --chunk tokens",
+    "of a prefill step of at most inputs.chunk tokens (encoders: whole sequences, as many as that holds). "
+    "With --engine vllm of its trial run: a full step, its scores as they are sampled from, experts' "
+    "workspaces, padded weights",
     "max_seq": "most tokens of each of --batch sequences; null where any length fits",
     "max_batch": "most whole sequences of --seq tokens; null where any number fits",
     "max_concurrency": "what weights and activations leave, over the cache of one sequence",
@@ -147,7 +148,7 @@ def fit(
     block: o.Block = None,
     ubatch: o.MicroBatch = None,
     dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = 0.8,
+    window_share: o.WindowShare = None,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
     cuda_context: Annotated[
@@ -207,7 +208,6 @@ def fit(
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
-    reserve = Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None
     given = Given(
         *(
             _size(text, option)
@@ -221,7 +221,7 @@ def fit(
                 (kv_budget, "--kv-budget"),
             )
         )
-    )
+    )._replace(blocks=blocks)
     drafting = models(draft, WhatIf(), "--draft")[0] if draft else None
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
@@ -243,22 +243,22 @@ def fit(
             length,
             many,
             share,
-            flags.chunk_tokens,
+            flags.chunk_tokens(device),
             encoder,
             flags.engine == CONCATENATING,
             follows,
-            reserve=reserve,
+            reserve=flags.reserve(device),
             given=given,
             draft=drafting,
         )
-        answers.append(_answer(load, setting, blocks))
+        answers.append(_answer(load, setting))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
     inputs: dict[str, Any] = {
         "command": "fit",
         "what_if": what_if.given(),
         "share": share,
-        "chunk": flags.chunk_tokens,
+        "chunk": chunk and flags.chunk_tokens(None),
         "engine": flags.engine,
         "engine_version": flags.memory.version if flags.memory else None,
         "given": {name: value for name, value in given._asdict().items() if value is not None},
@@ -289,7 +289,7 @@ def _size(text: str | None, option: str) -> int | None:
     return 0 if text.strip() in ("0", "0GiB", "0B") else byte_size(text, option)
 
 
-def _answer(load: Load, setting: Setting, blocks: int | None) -> Answer:
+def _answer(load: Load, setting: Setting) -> Answer:
     memory = load.memory(setting)
     budget = load.budget_bytes(setting, memory)
     fits = memory.total <= budget
@@ -298,7 +298,7 @@ def _answer(load: Load, setting: Setting, blocks: int | None) -> Answer:
         setting,
         memory,
         budget,
-        load.pool(setting, memory, blocks),
+        load.pool(setting, memory),
         longest(load, setting),
         largest_batch(load, setting),
         gpus_needed(load, setting),
@@ -320,6 +320,7 @@ def _point(answer: Answer) -> dict[str, Any]:
             "tp": setting.parallel.tp,
             "pp": setting.parallel.pp,
             "ep": setting.parallel.ep,
+            "chunk": load.chunk,
         },
         "fits": answer.free_bytes >= 0,
         "capacity_bytes": load.given.capacity or setting.gpu.capacity_bytes,
@@ -375,6 +376,8 @@ def _without_graphs(answer: Answer) -> float | None:
     """The share of the total that leaves the same cache without CUDA graphs (vLLM logs it since 0.21)."""
     load, setting = answer.load, answer.setting
     if load.reserve is None or load.reserve.memory.share_of != "total" or not answer.memory.graphs:
+        return None
+    if load.given.pool is not None or load.given.blocks is not None:
         return None
     return load.share_of(setting) - answer.memory.graphs / load.capacity_bytes(setting)
 
@@ -433,6 +436,7 @@ def _screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool
     if without is not None:
         notes.append(f"graphs are in the budget: {without:.4f} is the same share without them")
     if load.reserve:
+        notes += _allocated(answer)
         notes.append(f"{load.reserve.engine} {load.reserve.memory.version}: {load.reserve.memory.source}")
     if setting.replicas > 1:
         notes.append(
@@ -458,17 +462,35 @@ def _longest(answer: Answer) -> int | None:
     return answer.max_seq if context is None else min(answer.max_seq, context)
 
 
+def _allocated(answer: Answer) -> list[str]:
+    """The step that an engine's figures rest on, and what its weights take beyond the checkpoint's."""
+    load, reserve = answer.load, answer.load.reserve
+    assert reserve is not None
+    most = f" of at most {count(reserve.how.sequences)} sequences" if reserve.profiles else ""
+    tried = ", tried out before the pool is sized" if reserve.profiles else ""
+    flag = "--ubatch" if reserve.engine == "llama.cpp" else "--max-num-batched-tokens"
+    notes = [f"steps of {count(load.chunk)} tokens{most} ({flag}){tried}"]
+    plain = load._replace(reserve=None).memory(answer.setting).weights
+    if load.given.beside_cache is None and answer.memory.weights > plain:
+        notes.append(f"weights: {size(answer.memory.weights - plain)} of them pad experts in MXFP4")
+    return notes
+
+
 def _rule(answer: Answer) -> str:
     """How the budget comes about."""
     load = answer.load
     share, capacity = load.share_of(answer.setting), size(load.capacity_bytes(answer.setting))
+    if answer.pool is not None and load.given.blocks is not None:
+        return f"a pool of {count(answer.pool.blocks)} blocks beside the rest, of {capacity}"
     if load.given.pool is not None:
         return f"a pool of {size(load.given.pool)} beside the rest, of {capacity}"
+    if load.reserve and load.reserve.memory.share_of == "none" and share == 1:
+        return f"all of {capacity}"
     return {
         "free": f"{share:.3g} of what is free of {capacity} beside the rest",
         "static": f"{share:.3g} of {capacity} for weights and cache, activations beside it",
         "free_of_weights": f"{share:.3g} of what the weights leave of {capacity}",
-        "none": f"all of {capacity}",
+        "none": f"{share:.3g} of {capacity}",
         "total": f"{share:.3g} of {capacity}",
     }[load.reserve.memory.share_of if load.reserve else "total"] + (
         "" if load.reserve else ", the rest for context, NCCL, graphs and fragments"

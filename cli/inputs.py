@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import InputError
 from ..models.catalogue import load_model
 from ..models.formats import Format, find_format
-from ..models.recipes import sixteen_bit
+from ..models.recipes import cache_format
 from ..models.spec import Model
 from .output.report import Table
 from .sizes import MAX_POINTS, token_list, tokens, words
@@ -79,9 +79,9 @@ def whole_context(model: Model) -> int:
 
 
 def kv_formats(text: str | None, model: Model) -> list[Format]:
-    """The formats of --kv, or the model's own 16-bit type."""
+    """The formats of --kv, or what the model's checkpoint asks for."""
     if text is None:
-        return [find_format(sixteen_bit(model))]
+        return [cache_format(model)]
     return [find_format(name) for name in words(text, "--kv")]
 
 

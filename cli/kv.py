@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .. import InputError
-from ..costmodel.kv import Allocation, CacheBill, CacheGroup, allocate, cache_bill
+from ..costmodel.kv import BLOCK_TOKENS, Allocation, CacheBill, CacheGroup, allocate, cache_bill
 from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
@@ -105,7 +105,7 @@ def kv(
     ubatch: o.MicroBatch = None,
     tp: o.Tp = 1,
     dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = 0.8,
+    window_share: o.WindowShare = None,
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
     plot: o.Plot = None,
@@ -145,7 +145,7 @@ def kv(
     start = None if prompt is None else tokens(prompt, "--prompt")
     grown = _grown(seq, start, gen)
     batches = token_list(batch, "--batch")
-    block_tokens = tokens(block or "16", "--block")
+    block_tokens = BLOCK_TOKENS if block is None else tokens(block, "--block")
     reserved = None if max_len is None else tokens(max_len, "--max-len")
     points = []
     for one, length, sequences in grid(chosen, grown, batches):
@@ -184,7 +184,7 @@ def kv(
     }
     if flags is not None and pooled:
         inputs |= {
-            "engine_flags": flags.how()._asdict(),
+            "engine_flags": flags.how(None)._asdict(),
             "kv_budget_bytes": flags.budget_bytes,
             "blocks": blocks,
         }
@@ -210,12 +210,12 @@ def _flags(
     chunk: str | None,
     ubatch: str | None,
     dcp: int,
-    window_share: float,
+    window_share: float | None,
     budget: str | None,
     blocks: int | None,
 ) -> Flags | None:
     """The engine and its flags; None where neither is given, and nothing about engines need be read."""
-    plain = (engine, chunk, ubatch, budget, blocks) == (None,) * 5 and (dcp, window_share) == (1, 0.8)
+    plain = (engine, chunk, ubatch, budget, blocks) == (None,) * 5 and (dcp, window_share) == (1, None)
     if plain:
         return None
     from .pools import Flags

@@ -154,6 +154,7 @@ def show(
         "tied": model.tied,
         "dtype": model.dtype,
         "default_weights": default_recipe(model).name,
+        "default_kv": model.kv,
         "aliases": list(model.aliases),
         "notes": model.notes,
         "source": model.source,

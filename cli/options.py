@@ -172,7 +172,8 @@ ContextRanks = Annotated[
     int, typer.Option("--dcp", help="Ranks that share out each sequence's cache (decode context parallel).")
 ]
 WindowShare = Annotated[
-    float, typer.Option("--window-share", help="SGLang's window pool in parts of its full pool.")
+    float | None,
+    typer.Option("--window-share", help="SGLang's window pool in parts of its full pool (0.8)."),
 ]
 KvBudget = Annotated[
     str | None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..costmodel.engines import ALLOCATORS, How, Pool, Reserved, pool, reserved
+from ..costmodel.engines import ALLOCATORS, POOLED, How, Pool, Reserved, engine_flags, pool, reserved
+from ..costmodel.memory import CHUNK_TOKENS, Reserve
 from ..costmodel.sharding import Parallel, shard_model
 from ..hardware.engine import EngineMemory, load_engine
+from ..hardware.spec import Gpu
 from ..models.formats import Format
 from ..models.spec import Model
 from .output.report import Table
@@ -26,7 +28,7 @@ class Flags(NamedTuple):
     chunk: str | None = None
     micro_batch: str | None = None
     context_ranks: int = 1
-    window_share: float = 0.8
+    window_share: float | None = None
     budget: str | None = None
     blocks: int | None = None
 
@@ -38,7 +40,7 @@ class Flags(NamedTuple):
                 "--num-gpu-blocks": self.blocks is not None,
                 "--dcp": self.context_ranks != 1,
                 "--ubatch": self.micro_batch is not None,
-                "--window-share": self.window_share != How().window_share,
+                "--window-share": self.window_share is not None,
             }
             for option, there in given.items():
                 if there:
@@ -50,10 +52,12 @@ class Flags(NamedTuple):
             raise InputError(f"what {known.name} allocates is not modelled; --engine is one of {listed}")
         if not 1 <= self.context_ranks <= 4096:
             raise InputError(f"--dcp is between 1 and 4096, not {self.context_ranks}")
-        if not 0 < self.window_share <= 1:
+        if self.window_share is not None and not 0 < self.window_share <= 1:
             raise InputError(f"--window-share is a part of one, above 0, not {self.window_share:g}")
         if self.blocks is not None and not 1 <= self.blocks <= 1 << 40:
             raise InputError(f"--num-gpu-blocks is a count of blocks, not {self.blocks}")
+        if self.blocks is not None and known.name not in POOLED:
+            raise InputError(f"--num-gpu-blocks: {known.name} has no pool of blocks")
         return self._replace(engine=known.name)
 
     @property
@@ -61,29 +65,29 @@ class Flags(NamedTuple):
         """What the engine reserves; None for the library and for no engine."""
         return load_engine(self.engine).memory if self.engine else None
 
-    def how(self) -> How:
-        memory = self.memory
-        default = How()
-        return How(
-            tokens(self.block, "--block")
-            if self.block
-            else memory.block_tokens
-            if memory
-            else default.block_tokens,
-            self.chunk_tokens,
-            self.context_ranks,
-            tokens(self.micro_batch, "--ubatch") if self.micro_batch else default.micro_batch,
-            self.window_share,
+    def how(self, gpu: Gpu | None) -> How:
+        """The flags that were given, the others as the engine sets them itself on `gpu`."""
+        assert self.memory is not None
+        own = engine_flags(self.memory, gpu)
+        return own._replace(
+            block_tokens=tokens(self.block, "--block") if self.block else own.block_tokens,
+            in_flight=self.chunk_tokens(gpu),
+            ranks_of_context=self.context_ranks,
+            window_share=own.window_share if self.window_share is None else self.window_share,
         )
 
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens of one step: as given, or as the engine takes them (llama.cpp a micro-batch)."""
+    def chunk_tokens(self, gpu: Gpu | None) -> int:
+        """Tokens of one step: as given, or as the engine takes them on `gpu` (llama.cpp a micro-batch)."""
         if self.engine == "llama.cpp" and self.micro_batch is not None:
             return tokens(self.micro_batch, "--ubatch")
         if self.chunk is not None:
             return tokens(self.chunk, "--max-num-batched-tokens")
-        return self.memory.chunk_tokens if self.memory else How().in_flight
+        return engine_flags(self.memory, gpu).in_flight if self.memory else CHUNK_TOKENS
+
+    def reserve(self, gpu: Gpu | None) -> Reserve | None:
+        """The engine's allocator on `gpu`; None for the library and for no engine."""
+        memory = self.memory
+        return Reserve(self.engine, memory, self.how(gpu)) if self.engine and memory else None
 
     @property
     def budget_bytes(self) -> int | None:
@@ -100,6 +104,8 @@ class Taken(NamedTuple):
     one: Reserved
     all_bytes: int
     pool: Pool | None
+    how: How
+    chunk_given: bool
 
 
 def taken(flags: Flags, model: Model, fmt: Format, length: int, batch: int, parallel: Parallel) -> Taken:
@@ -107,11 +113,13 @@ def taken(flags: Flags, model: Model, fmt: Format, length: int, batch: int, para
     memory = flags.memory
     assert flags.engine is not None
     assert memory is not None
-    one, everything = reserved(flags.engine, shard_model(model, parallel), fmt, length, batch, flags.how())
+    how = flags.how(None)
+    one, everything = reserved(flags.engine, shard_model(model, parallel), fmt, length, batch, how)
     held = None
     if flags.budget_bytes is not None or flags.blocks is not None:
         held = pool(flags.engine, one, flags.budget_bytes or 0, length, flags.blocks)
-    return Taken(flags.engine, memory.version, length, parallel.world, one, everything, held)
+    chosen = bool(flags.chunk or flags.micro_batch)
+    return Taken(flags.engine, memory.version, length, parallel.world, one, everything, held, how, chosen)
 
 
 def taken_json(got: Taken) -> dict[str, Any]:
@@ -161,6 +169,18 @@ def taken_table(got: Taken) -> Table:
     return table
 
 
+def _other_cards(engine: str) -> str:
+    """How long steps are on cards that are no ordinary ones to this engine."""
+    memory = load_engine(engine).memory
+    out = ""
+    for card in memory.cards if memory else ():
+        where = card.named.upper() or (
+            f"from {card.from_gib} GiB" if card.from_gib else f"below {card.below_gib} GiB"
+        )
+        out += f", {where} {count(card.chunk_tokens)}"
+    return f"; the engine's own{out}" if out else ""
+
+
 def taken_notes(got: Taken, batch: int) -> list[str]:
     """The reservation, and what a pool holds of such requests."""
     rank = " on each rank" if got.ranks > 1 else ""
@@ -168,6 +188,9 @@ def taken_notes(got: Taken, batch: int) -> list[str]:
     notes = [f"{got.engine} takes {size_both(got.all_bytes)}{rank}{many}"]
     if got.one.block_tokens:
         notes[0] += f", in blocks of {count(got.one.block_tokens)} tokens ({size(got.one.unit_bytes)})"
+    flag = "--ubatch" if got.engine == "llama.cpp" else "--max-num-batched-tokens"
+    steps = f"steps of {count(got.how.in_flight)} tokens ({flag})"
+    notes.append(steps + ("" if got.chunk_given else _other_cards(got.engine)))
     if got.pool:
         notes.append(
             f"pool: {size_both(got.pool.bytes)}{rank}, {count(got.pool.blocks)} blocks; maximum concurrency "

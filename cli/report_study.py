@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .. import InfercostError, InputError
-from ..costmodel.memory import FORMATS, Given, Load, Reserve
+from ..costmodel.memory import FORMATS, Given, Load
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run
@@ -157,11 +157,11 @@ def _bill(asked: Asked, model: Model, gpu: Gpu, tokens: int, encoder: int, batch
         tokens,
         batch,
         None,
-        flags.chunk_tokens,
+        flags.chunk_tokens(gpu),
         encoder,
         flags.engine == CONCATENATING,
         given=Given(capacity=None if asked.capacity is None else byte_size(asked.capacity, "--capacity")),
-        reserve=Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None,
+        reserve=flags.reserve(gpu),
     )
     memory = load.memory(setting)
     terms = {name: value for name, value in memory._asdict().items() if value}

@@ -8,6 +8,8 @@ import typer
 
 from .. import InputError
 from ..costmodel.batching import Lengths
+from ..costmodel.kv import BLOCK_TOKENS
+from ..costmodel.memory import SHARE
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
@@ -129,7 +131,9 @@ def serve(
     slack: Annotated[
         float, typer.Option("--slack", help="How much longer a chunk may make a decode step (0.1: 10 %).")
     ] = 0.1,
-    block: Annotated[str, typer.Option("--block", help="Tokens in a block of a paged cache.")] = "16",
+    block: Annotated[str, typer.Option("--block", help="Tokens in a block of a paged cache.")] = str(
+        BLOCK_TOKENS
+    ),
     max_len: Annotated[
         str | None,
         typer.Option("--max-len", help="Tokens a contiguous cache reserves (default: the model's context)."),
@@ -151,7 +155,7 @@ def serve(
             "--gpu-memory-utilization",
             help="Share of the card that weights, cache and activations may take.",
         ),
-    ] = 0.9,
+    ] = SHARE,
     plot: o.Plot = None,
     tp: o.Tp = 1,
     ep: o.Ep = 1,

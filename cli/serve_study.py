@@ -9,7 +9,7 @@ from .. import InputError
 from ..costmodel.arith import ceil_div
 from ..costmodel.batching import Lengths
 from ..costmodel.chunking import ChunkBill, chunk_bill, chunk_within, free_chunk
-from ..costmodel.engines import How
+from ..costmodel.engines import engine_flags
 from ..costmodel.kv import Allocation, allocate
 from ..costmodel.memory import CHUNK_TOKENS, Load, Reserve, largest_batch, shared_bytes
 from ..costmodel.search import most_within
@@ -135,14 +135,16 @@ def study(setting: Setting, work: Workload, asked: Asked) -> Study:
     """Every point of one setting, and what explains them."""
     known = setting.gpu.capacity_bytes is not None
     held = work.held_tokens
+    reserve = None if work.shared else _reserve(setting)
+    own_chunk = reserve.how.in_flight if reserve else CHUNK_TOKENS
     load = Load(
         ceil_div(held, asked.block) * asked.block,
         1,
         asked.share,
-        max(CHUNK_TOKENS, asked.chunk),
+        max(own_chunk, asked.chunk),
         work.encoder,
         shared=work.shared,
-        reserve=None if work.shared else _reserve(setting),
+        reserve=reserve,
     )
     most = largest_batch(load, setting) if known else None
     points = list(_points(setting, work, asked, most, known))
@@ -166,8 +168,7 @@ def _reserve(setting: Setting) -> Reserve | None:
     engine = setting.engine
     if engine is None or engine.memory is None:
         return None
-    how = How(engine.memory.block_tokens, engine.memory.chunk_tokens)
-    return Reserve(engine.name, engine.memory, how)
+    return Reserve(engine.name, engine.memory, engine_flags(engine.memory, setting.gpu))
 
 
 def _prefix(setting: Setting, work: Workload, load: Load, known: bool) -> Prefix:

@@ -14,6 +14,7 @@ from .. import InputError
 from ..models.spec import Model
 from .arith import ceil_div, rounded_up
 from .early_exit import Exits, at_every, early_exit
+from .kv import BLOCK_TOKENS
 from .memory import SHARE, Memory, peak_memory, room_bytes, widest_prefill
 from .search import most_within
 from .serving import CHUNK, Steady, Workload, pieces, steady, usd_per_million
@@ -21,8 +22,6 @@ from .setting import Setting
 from .speculative import LOOKUP, Draft, Speculation, layer_draft, medusa_draft, model_draft
 from .step import Step
 
-BLOCK_TOKENS = 16
-"""Tokens of a block of a paged cache: vLLM's default."""
 LARGEST_BATCH = 1 << 16
 """Batches are looked for up to here: beyond, any number fits."""
 

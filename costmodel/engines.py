@@ -12,12 +12,14 @@ from math import ceil, lcm
 from typing import NamedTuple
 
 from .. import InputError
+from ..hardware.engine import EngineMemory
+from ..hardware.spec import Gpu
 from ..models.cache import CacheSpec
 from ..models.formats import Format, ceil_div
 from ..models.spec import Model
 from .kv import cache_groups, row_bytes, state_bytes
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 ALIGNED_TOKENS = 16
 """vLLM enlarges the blocks of attention beside recurrent states by multiples of this."""
 PADDED_CELLS = 256
@@ -31,17 +33,44 @@ SAME_COUNT = 1.5
 class How(NamedTuple):
     """The flags that change what an engine allocates.
 
-    `block_tokens` of a block; `in_flight`, tokens that a step may add (vLLM's --max-num-batched-tokens): a
-    window keeps them besides itself; `ranks_of_context` share out each sequence's tokens (decode context
-    parallel); `micro_batch`, llama.cpp's --ubatch-size; `window_share`, SGLang's window pool in parts of its
-    full one.
+    `block_tokens` of a block; `in_flight`, tokens that a step may add (vLLM's --max-num-batched-tokens,
+    llama.cpp's --ubatch-size), which a window keeps beside its own, and `sequences` of one;
+    `ranks_of_context` share out each sequence's tokens (decode context parallel); `window_share`: the window
+    pool in parts of the full one, of an engine that has two.
     """
 
-    block_tokens: int = 16
-    in_flight: int = 8192
+    block_tokens: int
+    in_flight: int
+    sequences: int
     ranks_of_context: int = 1
-    micro_batch: int = 512
-    window_share: float = 0.8
+    window_share: float | None = None
+
+
+class Steps(NamedTuple):
+    """Most tokens, and most sequences, of one step."""
+
+    tokens: int
+    sequences: int
+
+
+def step_limits(memory: EngineMemory, gpu: Gpu | None) -> Steps:
+    """An engine's own limits of a step on `gpu`: those of the first of its `cards` that this is one of.
+
+    None, or a card of unknown size, is one of the ordinary cards. Source: vLLM 0.28 and later,
+    engine/arg_utils.py get_batch_defaults (of its server: by the card's memory, and A100 by name).
+    """
+    if gpu is not None and gpu.capacity_bytes is not None:
+        gib, name = gpu.capacity_bytes / GIB, f"{gpu.name} {gpu.title}".lower()
+        for card in memory.cards:
+            if card.from_gib <= gib < card.below_gib and card.named in name:
+                return Steps(card.chunk_tokens, card.sequences)
+    return Steps(memory.chunk_tokens, memory.sequences)
+
+
+def engine_flags(memory: EngineMemory, gpu: Gpu | None) -> How:
+    """An engine's flags where none were given."""
+    steps = step_limits(memory, gpu)
+    return How(memory.block_tokens, steps.tokens, steps.sequences, window_share=memory.window_share)
 
 
 class Group(NamedTuple):
@@ -145,10 +174,11 @@ def sglang_request(model: Model, fmt: Format, tokens: int, how: How) -> Reserved
         width = row_bytes(cache, fmt) * layers
         states += state_bytes(cache) * layers
         if cache.window is not None and two_pools:
-            width = int(width * how.window_share)
-            if int(tokens * how.window_share) <= cache.window + how.block_tokens < tokens:
+            share = 1.0 if how.window_share is None else how.window_share
+            width = int(width * share)
+            if int(tokens * share) <= cache.window + how.block_tokens < tokens:
                 raise InputError(
-                    f"a window pool of {how.window_share:g} x {tokens:,} tokens is no more than the window "
+                    f"a window pool of {share:g} x {tokens:,} tokens is no more than the window "
                     f"of {cache.window:,} and a page: SGLang refuses it"
                 )
         cell += width
@@ -185,7 +215,7 @@ def llama_cpp_cells(model: Model, fmt: Format, tokens: int, slots: int, how: How
     for cache, layers in _kept(model):
         cells = _padded(tokens * slots)
         if cache.window is not None:
-            cells = _padded(min(tokens * slots, cache.window * slots + how.micro_batch))
+            cells = _padded(min(tokens * slots, cache.window * slots + how.in_flight))
         if cache.rows:
             groups.append(
                 Group(cache.kind, layers, cache.window, layers, cells, row_bytes(cache, fmt) * layers)

@@ -10,6 +10,8 @@ from ..models.formats import Format
 from ..models.spec import Model
 from .arith import least, rounded_up
 
+BLOCK_TOKENS = 16
+"""Tokens of a block of a paged cache where no engine's profile says: vLLM's default."""
 STATE_ACTIVATION_BYTES = 2
 """Convolution states are kept in the activations' 16-bit type, recurrent states in fp32."""
 
@@ -137,7 +139,7 @@ def allocate(
     tokens: int,
     batch: int,
     fmt: Format,
-    block: int = 16,
+    block: int = BLOCK_TOKENS,
     reserved: int | None = None,
     prompt: int | None = None,
     encoder: int = 0,

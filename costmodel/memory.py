@@ -22,17 +22,18 @@ from .arith import kit, least, most
 from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
+from .profile_run import padding_bytes, sampled_bytes, workspace_bytes
 from .request import Request
 from .setting import Setting
 from .sharding import Parallel, shard_model
-from .step import Segment, Step, decode
+from .step import Plan, Segment, Step, decode
 from .weights import weight_bill
 
 CHUNK_TOKENS = 8192
-"""Tokens of one step of a long prefill: the default of vLLM's --max-num-batched-tokens on large cards."""
+"""Tokens of one step of a long prefill where no engine says."""
 MOST_GPUS = 1024
 SHARE = 0.9
-"""Of a card, what is planned for where no engine says: the default of vLLM's --gpu-memory-utilization."""
+"""Of a card, what is planned for where no engine says: vLLM's default before 0.25."""
 FORMATS = ("fp8-row", "gptq")
 """Recipes that are tried where 16 bit does not fit, by what they leave of it."""
 
@@ -91,10 +92,24 @@ class Reserve(NamedTuple):
         """What `batch` requests take on the rank that holds `model`."""
         return reserved(self.engine, model, fmt, tokens, batch, self.how)[1]
 
+    @property
+    def profiles(self) -> bool:
+        """Whether the engine tries out its widest step, whatever is asked of it later."""
+        return self.memory.sampler_bytes > 0
+
+    def beside(self, plan: Plan, vocab: int, activations: int) -> tuple[int, int]:
+        """(bytes that weights take beyond the checkpoint's, activations with what the engine adds to the
+        kernels' own) of the rank of `plan`, of a model of `vocab` words."""
+        if self.profiles:
+            activations = max(activations, sampled_bytes(plan, vocab, self.memory, self.how))
+        if self.memory.workspaces:
+            activations += workspace_bytes(plan, self.how)
+        return padding_bytes(plan, self.memory), activations
+
 
 class Given(NamedTuple):
     """What was measured or is wanted in place of what the model, the sheet and the engine say; bytes of one
-    rank, but `weights`, which are of all ranks together."""
+    rank, but `weights`, which are of all ranks together, and `blocks`, which a pool is cut into."""
 
     weights: int | None = None
     beside_cache: int | None = None
@@ -103,6 +118,7 @@ class Given(NamedTuple):
     graphs: int | None = None
     capacity: int | None = None
     pool: int | None = None
+    blocks: int | None = None
 
 
 def peak_memory(
@@ -143,6 +159,9 @@ def peak_memory(
         for op in kernels:
             most_of_one = most(most_of_one, op.work.bytes.activations)
         activations = kit(residual, most_of_one).floor(residual + most_of_one)
+        if reserve:
+            padding, activations = reserve.beside(plan, setting.model.vocab, activations)
+            weights += padding
         fullest = fuller(fullest, Memory(weights, cache, activations))
     return fullest
 
@@ -166,9 +185,16 @@ def shared_bytes(model: Model, tokens: int, shared: int, fmt: Format) -> int:
 
 
 def widest_prefill(tokens: int, batch: int, chunk: int = CHUNK_TOKENS, encoder: int = 0) -> Step:
-    """The widest step while prompts of `batch` sequences are computed, `chunk` tokens at a time together."""
+    """The widest step while prompts of `batch` sequences are computed, `chunk` tokens at a time together.
+
+    Of the `encoder` positions of each sequence go through together as many as `chunk` holds, whole sequences
+    and at least one (vLLM's budget for encoders is that of a step).
+    """
     new = least(tokens * batch, max(1, chunk))
-    return Step("prefill", (Segment(1, new, 0, least(batch, new), encoder_new=encoder),))
+    if isinstance(encoder, int) and not encoder:
+        return Step("prefill", (Segment(1, new, 0, least(batch, new)),))
+    together = least(batch, most(1, max(1, chunk) // most(encoder, 1)))
+    return Step("prefill", (Segment(together, ceil_div(new, together), 0, 1, encoder_new=encoder),))
 
 
 def request_memory(setting: Setting, asked: Request) -> Memory:
@@ -212,7 +238,8 @@ class Load(NamedTuple):
         """The bill of the fullest rank."""
         steps = [decode(self.batch, self.tokens, self.positions)]
         # A concatenated cache is at its fullest when the last token is decoded, not in a prefill.
-        prompts = widest_prefill(self.tokens, self.batch, self.chunk, self.positions)
+        tokens = max(self.tokens, self.chunk) if self.reserve and self.reserve.profiles else self.tokens
+        prompts = widest_prefill(tokens, self.batch, self.chunk, self.positions)
         steps += [] if self.concat else [prompts]
         bills = [
             peak_memory(
@@ -261,9 +288,8 @@ class Load(NamedTuple):
             return self.share
         if self.reserve is None:
             return SHARE
-        if self.reserve.memory.share_of == "static":
-            return sglang_share(self.capacity_bytes(setting), self.chunk, setting.devices)
-        return self.reserve.memory.share
+        own = self.reserve.memory.share
+        return sglang_share(self.capacity_bytes(setting), self.chunk, setting.devices) if own is None else own
 
     def budget_bytes(self, setting: Setting, bill: Memory | None = None) -> int:
         """What weights, cache and all else together may take, by the engine's rule.
@@ -275,7 +301,8 @@ class Load(NamedTuple):
         """
         capacity, share = self.capacity_bytes(setting), self.share_of(setting)
         rule = self.reserve.memory.share_of if self.reserve else "total"
-        if rule in ("total", "none") and self.given.pool is None:
+        wanted = self._pool_wanted(setting)
+        if rule in ("total", "none") and wanted is None:
             return ceil(capacity * share)
         bill = bill or self.memory(setting)
         beside = bill.beside_cache
@@ -285,21 +312,29 @@ class Load(NamedTuple):
             "free_of_weights": int(share * max(0, capacity - (bill.weights or beside))),
         }
         most = pools.get(rule, 0)
-        if self.given.pool is not None:
-            most = min(most, self.given.pool) if rule == "free" else self.given.pool
+        if wanted is not None:
+            most = min(most, wanted) if rule == "free" and self.given.blocks is None else wanted
         return beside + max(0, most)
+
+    def _pool_wanted(self, setting: Setting) -> int | None:
+        """Bytes of the pool that was given, in blocks or in bytes; the number of blocks is the last word
+        (vLLM's --num-gpu-blocks-override)."""
+        if self.given.blocks is None or self.reserve is None:
+            return self.given.pool
+        own = shard_model(setting.model, setting.parallel)
+        return self.given.blocks * self.reserve.request(own, self.tokens, setting.run.kv).unit_bytes
 
     def fits(self, setting: Setting) -> bool:
         bill = self.memory(setting)
         return bill.total <= self.budget_bytes(setting, bill)
 
-    def pool(self, setting: Setting, bill: Memory, blocks: int | None = None) -> Pool | None:
+    def pool(self, setting: Setting, bill: Memory) -> Pool | None:
         """What is left for the cache, cut as the engine cuts it; None without one, or without a pool."""
         if self.reserve is None:
             return None
         one = self.reserve.request(shard_model(setting.model, setting.parallel), self.tokens, setting.run.kv)
         left = max(0, self.budget_bytes(setting, bill) - bill.beside_cache)
-        held = pool(self.reserve.engine, one, left, self.tokens, blocks)
+        held = pool(self.reserve.engine, one, left, self.tokens)
         if held is None or self.draft is None:
             return held
         # A draft's cache is taken of the same pool, request by request.
@@ -309,7 +344,10 @@ class Load(NamedTuple):
         return held._replace(concurrency=held.concurrency * share, tokens=int(held.tokens * share))
 
     def smallest_share(self, setting: Setting, bill: Memory) -> float | None:
-        """The least share of the engine's rule at which this load fits; None where there is none up to 1."""
+        """The least share of the engine's rule at which this load fits; None where there is none up to 1, or
+        where the pool's size was given and no share has a say."""
+        if self._pool_wanted(setting) is not None:
+            return None
         capacity = self.capacity_bytes(setting)
         rule = self.reserve.memory.share_of if self.reserve else "total"
         need, room = {
@@ -386,9 +424,10 @@ class Change(NamedTuple):
 def what_would_fit(load: Load, setting: Setting) -> list[Change]:
     """Formats of weights and cache that bring the bill into the budget, the mildest of each way: not both
     where one does it, nor fewer bits than are needed."""
-    own_kv, budget = setting.run.kv, load.budget_bytes(setting)
+    own_kv = setting.run.kv
     narrow = find_format("fp8")
-    caches: list[Format] = [own_kv] + ([narrow] if narrow.row_bytes(128) < own_kv.row_bytes(128) else [])
+    held, less = (cache_bill(setting.model, 1, 1, fmt).logical_bytes for fmt in (own_kv, narrow))
+    caches: list[Format] = [own_kv, narrow] if less < held else [own_kv]
     own = setting.recipe
     now = load.memory(setting)
     found: list[Change] = []
@@ -396,7 +435,9 @@ def what_would_fit(load: Load, setting: Setting) -> list[Change]:
     for recipe in (own, *(find_recipe(name) for name in FORMATS)):
         for kv in caches:
             run = replace(setting.run, recipe=recipe, kv=kv)
-            memory = load.memory(setting._replace(run=run))
+            changed = setting._replace(run=run)
+            memory = load.memory(changed)
+            budget = load.budget_bytes(changed, memory)
             milder = any(memory.weights <= w and memory.cache <= c for w, c in enough)
             if memory.weights <= now.weights and memory.total <= budget and not milder:
                 found.append(Change(recipe.name, kv.name, memory.total))

@@ -98,33 +98,62 @@ class EngineTimes:
         return next((machine for machine in self.machines if machine.gpu == gpu), None)
 
 
+class Card(NamedTuple):
+    """Cards on which an engine's steps are of another size: those of `from_gib` and `below_gib` GiB, whose
+    name has `named` in it. `chunk_tokens` and `sequences` are the most of one step."""
+
+    name: str
+    chunk_tokens: int
+    sequences: int
+    from_gib: int = 0
+    below_gib: int = 1 << 20
+    named: str = ""
+
+
 @dataclass(frozen=True)
 class EngineMemory:
     """What an engine allocates by default; `costmodel.engines` says how.
 
-    `share` of the `share_of` memory (total, or what is free after the weights) is for the cache's pool;
-    `context_mib` is the CUDA context, `graphs_mib` its captured graphs.
+    `share` of the `share_of` memory (total, or what is free after the weights) is for the cache's pool; None
+    where the rule has a share of its own (static). `chunk_tokens` and `sequences` are the most of one step,
+    but on `cards`. `context_mib` is the CUDA context, `graphs_mib` the captured graphs, `nccl_mib` what ranks
+    take to talk. `window_share`: of the full pool, what one of windows has (SGLang).
+
+    Of an engine that tries out its widest step before it sizes the pool (vLLM): `sampler_bytes`, of each
+    sequence and word of the vocabulary while it samples; `workspaces`, whether those of its experts stay;
+    `mxfp4_width`, `mxfp4_hidden`: multiples that widths of experts in MXFP4 are padded to.
     """
 
     version: str
     source: str
-    block_tokens: int = 16
-    share: float = 0.9
-    share_of: str = "total"
-    chunk_tokens: int = 8192
-    context_mib: int = 0
-    graphs_mib: int = 0
-    nccl_mib: int = 0
+    block_tokens: int
+    share_of: str
+    chunk_tokens: int
+    context_mib: int
+    graphs_mib: int
+    nccl_mib: int
+    share: float | None = None
+    sequences: int = 256
+    cards: tuple[Card, ...] = ()
+    window_share: float | None = None
+    sampler_bytes: float = 0.0
+    workspaces: bool = False
+    mxfp4_width: int = 1
+    mxfp4_hidden: int = 1
 
     def __post_init__(self) -> None:
         if self.share_of not in SHARES_OF:
             raise InputError(f"share_of is one of {', '.join(SHARES_OF)}, not '{self.share_of}'")
-        if not 0 < self.share <= 1:
-            raise InputError(f"share must be above 0 and at most 1, not {self.share:g}")
-        for name in ("block_tokens", "chunk_tokens"):
+        if (self.share is None) != (self.share_of == "static"):
+            raise InputError("share is needed, but with share_of: static, which has one of its own")
+        for name in ("share", "window_share"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise InputError(f"{name} must be above 0 and at most 1, not {value:g}")
+        for name in ("block_tokens", "chunk_tokens", "sequences", "mxfp4_width", "mxfp4_hidden"):
             if not 1 <= getattr(self, name) <= 1 << 20:
                 raise InputError(f"{name} must be between 1 and 1,048,576, not {getattr(self, name)}")
-        for name in ("context_mib", "graphs_mib", "nccl_mib"):
+        for name in ("context_mib", "graphs_mib", "nccl_mib", "sampler_bytes"):
             if not 0 <= getattr(self, name) <= 1 << 20:
                 raise InputError(f"{name} must be between 0 and 1,048,576, not {getattr(self, name)}")
 
@@ -180,8 +209,32 @@ def engine_from_text(text: str, origin: str, trusted: bool = False) -> Engine:
     return sheet.build(
         Engine,
         times=times.build(EngineTimes, machines=_machines(times)) if times else None,
-        memory=memory.build(EngineMemory) if memory else None,
+        memory=memory.build(EngineMemory, cards=_cards(memory)) if memory else None,
     )
+
+
+def _cards(memory: Section) -> tuple[Card, ...]:
+    section = memory.section("cards")
+    if section is None:
+        return ()
+    out = []
+    for name in section.data:
+        one = section.section(name)
+        assert one is not None
+        card = Card(
+            name,
+            one.take("chunk_tokens", "int"),
+            one.take("sequences", "int"),
+            one.take("from_gib", "int", 0),
+            one.take("below_gib", "int", 1 << 20),
+            one.take("named", "str", ""),
+        )
+        for key in ("chunk_tokens", "sequences"):
+            if not 1 <= getattr(card, key) <= 1 << 20:
+                raise one.error("must be between 1 and 1,048,576", key)
+        one.close()
+        out.append(card)
+    return tuple(out)
 
 
 def _machines(times: Section) -> tuple[Machine, ...]:

@@ -19,7 +19,7 @@ from .hf.families import FAMILIES
 from .hf.fields import Fields
 from .hf.parts import Parts
 from .hf.plain import STYLES
-from .hf.quantisation import published_weights
+from .hf.quantisation import published_cache, published_weights
 from .hf.towers import towers_of
 from .spec import Model
 
@@ -83,7 +83,8 @@ def model_from_config(data: dict[str, Any], origin: str, name: str = "", source:
             name=name or _name(data) or family,
             source=source or f"config.json ({origin}), model_type {family}",
             dtype=dtype,
-            weights=published_weights(outer, text),
+            weights=published_weights(outer, text, len(parts.layers)),
+            kv=published_cache(outer, text),
             towers=towers_of(outer, family, parts.hidden),
             inferred=tuple(inferred),
         )
@@ -153,8 +154,11 @@ def _unknown(f: Fields, family: str) -> NoReturn:
     known = sorted({*STYLES, *FAMILIES})
     if not family:
         raise f.error("'model_type' is missing; without it the class's own defaults are not known")
-    hint = nearest(family, known) or "; a sheet can say what it is (`infercost models show` prints examples)"
-    raise f.error(f"model_type '{family}' is not known{hint}")
+    raise f.error(
+        f"model_type '{family}' is not known{nearest(family, known) or '.'} If it is built as a known "
+        "one, set model_type to that (llama, qwen3_moe, glm4_moe ...); else write a sheet (`infercost models "
+        "show` prints examples)"
+    )
 
 
 def _tied(outer: Fields, text: Fields, parts: Parts) -> bool:

@@ -44,6 +44,15 @@ def sixteen_bit(model: Model) -> str:
     return "bf16" if model.dtype == "fp32" else model.dtype
 
 
+def cache_format(model: Model) -> Format:
+    """What the checkpoint's cache is kept in where nobody says: its own word for it, else 16 bit.
+
+    Engines take the checkpoint's word: vLLM since pull request 29980 (ModelOpt's kv_cache_quant_algo), before
+    that for compressed-tensors' kv_cache_scheme alone.
+    """
+    return find_format(model.kv or sixteen_bit(model))
+
+
 def _whole(name: str) -> Recipe:
     return Recipe(name, lambda tensor, layer, model: name, "every tensor")
 
@@ -154,18 +163,34 @@ COMPONENTS = (
 )
 
 
+FIRST_LAYER, LAST_LAYER = "first_layer", "last_layer"
+"""The layers at the ends, which some checkpoints keep whole (Llama 3.1 405B, arXiv 2407.21783, 6.2)."""
+
+
 def _except(recipe: Recipe, kept: list[str]) -> Recipe:
-    """`recipe`, but the components `kept` stay in 16 bit: `fp8-block except attention`."""
+    """`recipe`, but what is `kept` stays in 16 bit: components, and the layers at the ends, as in
+    `fp8-block except attention` and `fp8-row except attention,first_layer,last_layer`."""
+    known = (*COMPONENTS, FIRST_LAYER, LAST_LAYER)
     for word in kept:
-        if word not in COMPONENTS:
+        if word not in known:
             from ..sheets import nearest
 
-            raise InputError(f"'except {word}': not a component{nearest(word, COMPONENTS)}")
+            raise InputError(f"'except {word}': not a component{nearest(word, known)}")
 
     def rule(tensor: Tensor, layer: int, model: Model) -> str:
-        return sixteen_bit(model) if tensor.component in kept else recipe.rule(tensor, layer, model)
+        whole = tensor.component in kept or any(_at_end(word, layer, model) for word in kept)
+        return sixteen_bit(model) if whole else recipe.rule(tensor, layer, model)
 
-    return recipe._replace(name=f"{recipe.name} except {','.join(kept)}", rule=rule)
+    by_layer = recipe.by_layer or FIRST_LAYER in kept or LAST_LAYER in kept
+    return recipe._replace(name=f"{recipe.name} except {','.join(kept)}", rule=rule, by_layer=by_layer)
+
+
+def _at_end(word: str, layer: int, model: Model) -> bool:
+    """Whether `layer` is the whole model's first or last; a pipeline stage has an end only where it holds
+    what is beyond it."""
+    if word == FIRST_LAYER:
+        return layer == 0 and model.input_end
+    return word == LAST_LAYER and layer == len(model.layers) - 1 and model.output_end
 
 
 def _as_stored(model: Model) -> Recipe:

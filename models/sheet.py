@@ -25,6 +25,7 @@ from .. import InputError
 from ..sheets import Section, read_yaml
 from .attention import Attention, CrossAttention, LatentAttention
 from .ffn import Dense, Experts, Projections
+from .formats import find_format
 from .recipes import find_recipe
 from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
@@ -70,6 +71,11 @@ def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
             find_recipe(model.weights)
         except InputError as error:
             raise sheet.error(str(error), "weights") from None
+    if model.kv:
+        try:
+            find_format(model.kv)
+        except InputError as error:
+            raise sheet.error(str(error), "kv") from None
     return model
 
 

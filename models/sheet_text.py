@@ -12,8 +12,8 @@ from .spec import Block, Layer, Mixer, Model, usual_norms
 
 _KEYS = {cls: key for key, cls in BLOCKS.items()}
 _OUTER = (
-    *("hidden", "vocab", "context", "dtype", "weights", "tied", "final_norm", "embedding_norm", "positions"),
-    *("position_biases", "head_bias", "embedding_width", "side_width", "side_rows"),
+    *("hidden", "vocab", "context", "dtype", "weights", "kv", "tied", "final_norm", "embedding_norm"),
+    *("positions", "position_biases", "head_bias", "embedding_width", "side_width", "side_rows"),
 )
 
 

@@ -137,7 +137,8 @@ class Model:
     `embedding_width`: width of the tables where it is not the hidden one (OPT-350M), with a projection
     in and one out. `side_width`, `side_rows`: a second lookup table, a row a token (per-layer embeddings).
     `dtype`: the checkpoint's 16-bit (or 32-bit) type; `weights`: the recipe of the checkpoint as
-    published, when it is not that type. `input_end`, `output_end`: whether this part of the
+    published, when it is not that type; `kv`: the format it asks its cache to be kept in, when that is not
+    16 bit. `input_end`, `output_end`: whether this part of the
     model (a pipeline stage) holds the tables and the encoder, and the last norm and the head.
     `inferred`: what a reader of a file filled in itself.
     `stored`: (layer, component, tensor, format) as a file holds them, where one was read.
@@ -162,6 +163,7 @@ class Model:
     context: int | None = None
     dtype: str = "bf16"
     weights: str = ""
+    kv: str = ""
     encoder: Encoder | None = None
     towers: tuple[Tower, ...] = ()
     input_end: bool = True

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ... import InputError
 from ...costmodel.kv import allocate, cache_groups
+from ...costmodel.memory import SHARE
 from ...costmodel.setting import step_cost
 from ...hardware.catalogue import load_gpu
 from ...hardware.spec import Gpu
@@ -13,7 +14,7 @@ from ...models.recipes import default_recipe
 from ..text import count, number, size
 from .asked import Asked, Case
 from .explained import Explained, Letter, Line, times
-from .serving import SHARE, allocations, at_once, compared, policies, splitfuse
+from .serving import allocations, at_once, compared, policies, splitfuse
 
 CPU = "cpu-generic-2ch"
 MIX = "q4_k_m"

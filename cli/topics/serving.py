@@ -5,25 +5,24 @@ from __future__ import annotations
 from ... import InputError
 from ...costmodel.batching import Lengths, harmonic
 from ...costmodel.chunking import chunk_bill, ridge_tokens
-from ...costmodel.kv import Allocation, allocate, cache_groups
+from ...costmodel.kv import BLOCK_TOKENS, Allocation, allocate, cache_groups
+from ...costmodel.memory import SHARE
 from ...costmodel.serving import Steady, Workload, steady, usd_per_million
 from ..text import count, number, percent, seconds, size
 from .asked import Asked, Case
 from .explained import Explained, Letter, Line
 
-BLOCK = 16
-"""Tokens of a block: vLLM's default."""
 CHUNK = 256
 MOST_TOKENS = 1 << 18
-SHARE = 0.9
-"""Of the card, which weights and caches may take: vLLM's default."""
 
 
 def allocations(case: Case) -> tuple[Allocation, Allocation]:
     """The cache reserved for the longest request (the model's context), and in blocks."""
     longest = max(case.model.context or 2048, case.tokens)
     reserved, paged = (
-        allocate(case.model, policy, case.tokens, case.batch, case.kv, BLOCK, longest, encoder=case.encoder)
+        allocate(
+            case.model, policy, case.tokens, case.batch, case.kv, BLOCK_TOKENS, longest, encoder=case.encoder
+        )
         for policy in ("static", "paged")
     )
     return reserved, paged
@@ -50,13 +49,13 @@ def pagedattention(asked: Asked) -> Explained:
         "U / A",
         (
             Letter("U", case.cache().logical_bytes, "bytes in use", "bytes"),
-            Letter("A", paged.allocated_bytes, f"bytes of whole blocks of {BLOCK} tokens", "bytes"),
+            Letter("A", paged.allocated_bytes, f"bytes of whole blocks of {BLOCK_TOKENS} tokens", "bytes"),
         ),
     )
     cache = caches[0][0]
     if len(caches) == 1 and cache.rows and cache.window is None and not cache.state:
         formula = "T / (ceil(T/s)·s)"
-        letters = (Letter("T", case.tokens, "tokens"), Letter("s", BLOCK, "tokens of a block"))
+        letters = (Letter("T", case.tokens, "tokens"), Letter("s", BLOCK_TOKENS, "tokens of a block"))
     return Explained(
         case,
         formula,
@@ -82,7 +81,7 @@ def pagedattention(asked: Asked) -> Explained:
                 "--seq",
                 case.tokens,
                 "--block",
-                BLOCK,
+                BLOCK_TOKENS,
                 "--max-len",
                 max(case.model.context or 2048, case.tokens),
             ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ... import InputError
-from ..deployment import BLOCK_TOKENS, Deployment, fits
+from ..deployment import Deployment, fits
+from ..kv import BLOCK_TOKENS
 from .registry import lever
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from ..recipes import FIRST_LAYER, LAST_LAYER
 from .fields import Fields
 
 # Words in the names of modules a checkpoint leaves alone, and the components they stand for here.
@@ -21,17 +23,14 @@ _COMPONENTS = {
 _ALWAYS = ("lm_head", "embed", "norm", "gate", "router", "bias", "visual", "vision", "mtp", "proj_out")
 
 
-def published_weights(outer: Fields, text: Fields) -> str:
-    """The recipe of the checkpoint as published; "" where the file names none.
+def published_weights(outer: Fields, text: Fields, layers: int) -> str:
+    """The recipe of a checkpoint of so many `layers` as published; "" where the file names none.
 
     Raises InputError for a method or a shape of scales that is not known.
     """
-    section = None
-    for f in (outer, text):
-        section = section or f.section("quantization_config", "compression_config")
-    if section is None:
+    q = _section(outer, text)
+    if q is None:
         return ""
-    q = section
     method = q.text("quant_method", default="")
     if not method and (q.has("quant_algo") or isinstance(q.data.get("quantization"), dict)):
         method = "modelopt"
@@ -50,8 +49,41 @@ def published_weights(outer: Fields, text: Fields) -> str:
     name = readers[method](q)
     if method == "mxfp4":
         return name
-    kept = _left_alone(q.section("quantization") or q)
+    kept = _left_alone(q.section("quantization") or q, layers)
     return f"{name} except {','.join(kept)}" if kept and name else name
+
+
+def published_cache(outer: Fields, text: Fields) -> str:
+    """The format the checkpoint asks its cache to be kept in; "" where it asks for none.
+
+    ModelOpt's kv_cache_quant_algo and compressed-tensors' kv_cache_scheme: the checkpoint holds scales for
+    it. A format that is not known is named in `inferred`, and 16 bit is counted.
+    """
+    q = _section(outer, text)
+    if q is None:
+        return ""
+    algorithm = (q.section("quantization") or q).text("kv_cache_quant_algo", default="").upper()
+    scheme = q.section("kv_cache_scheme")
+    if scheme is not None and scheme.data:
+        bits, kind = scheme.integer("num_bits", default=8), scheme.text("type", default="float")
+        algorithm = f"{'FP' if kind == 'float' else 'INT'}{bits}"
+    if algorithm in ("", "NONE"):
+        return ""
+    if algorithm not in _CACHES:
+        q.infer(f"the checkpoint asks for a cache in {algorithm[:20]}, which is not known: 16 bit (see --kv)")
+        return ""
+    return _CACHES[algorithm]
+
+
+_CACHES = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4", "FP8_E4M3": "fp8"}
+
+
+def _section(outer: Fields, text: Fields) -> Fields | None:
+    """The mapping that says how the checkpoint is quantised."""
+    section = None
+    for f in (outer, text):
+        section = section or f.section("quantization_config", "compression_config")
+    return section
 
 
 def _fp8(q: Fields) -> str:
@@ -135,8 +167,9 @@ def _modelopt(q: Fields) -> str:
     return names[algorithm]
 
 
-def _left_alone(q: Fields) -> list[str]:
-    """Components that the lists of ignored modules name; single layers among them are only noted."""
+def _left_alone(q: Fields, layers: int) -> list[str]:
+    """Components, and layers at the ends, that the lists of ignored modules name; other single layers among
+    them are only noted."""
     patterns: list[Any] = []
     for key in (
         "modules_to_not_convert",
@@ -146,9 +179,12 @@ def _left_alone(q: Fields) -> list[str]:
         "llm_int8_skip_modules",
     ):
         patterns += q.items(key) or []
-    kept: list[str] = []
+    texts = [pattern for pattern in patterns if isinstance(pattern, str)]
+    kept, single = _by_layer(texts, layers)
     partly = 0
-    for pattern in (p for p in patterns if isinstance(p, str)):
+    for pattern in texts:
+        if pattern in single:
+            continue
         words = [name for word, name in _COMPONENTS.items() if word in pattern]
         numbered = any(part.isdigit() for part in pattern.replace("\\", "").split("."))
         if words and not numbered:
@@ -158,3 +194,32 @@ def _left_alone(q: Fields) -> list[str]:
     if partly:
         q.infer(f"{partly} modules left alone one by one are counted as quantised like the rest")
     return kept
+
+
+_MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
+
+
+def _by_layer(patterns: list[str], layers: int) -> tuple[list[str], set[str]]:
+    """What full names such as `model.layers.7.self_attn.q_proj` come to, and the names accounted for.
+
+    A component is left alone where its modules are named in every layer; a layer at an end where its MLP is
+    named beside it. Meta's 405B in FP8 is written so: self_attn of all 126 layers, and the MLP of two.
+    """
+    named: dict[int, dict[str, str]] = {}
+    for pattern in patterns:
+        match = re.fullmatch(r"(?:[\w.]+\.)?layers\.(\d{1,6})\.([\w.]+)", pattern)
+        if match:
+            named.setdefault(int(match[1]), {})[match[2]] = pattern
+    everywhere = set.intersection(*(set(named.get(i, {})) for i in range(layers))) if named else set()
+    kept: list[str] = []
+    done: set[str] = set()
+    for word, component in _COMPONENTS.items():
+        modules = {module for inner in named.values() for module in inner if module.startswith(f"{word}.")}
+        if modules and modules <= everywhere:
+            kept += [component] if component not in kept else []
+            done |= {inner[module] for inner in named.values() for module in modules & set(inner)}
+    whole = [i for i in sorted({0, layers - 1}) if set(named.get(i, {})) >= _MLP]
+    if "attention" in kept and whole:
+        kept += [FIRST_LAYER] * (0 in whole) + [LAST_LAYER] * (layers - 1 in whole)
+        done |= {named[i][module] for i in whole for module in _MLP}
+    return kept, done

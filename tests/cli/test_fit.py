@@ -174,3 +174,70 @@ def test_without_a_length_the_whole_context(ask: Ask, run: Callable[..., Any]) -
     none = run("fit", "--model", "mamba-130m")
     assert none.code == 2
     assert "give --seq" in none.err
+
+
+def chunk_of(ask: Callable[..., Any], gpu: str, *args: str) -> int:
+    got = ask("fit", "--model", "gemma-3-27b", "--gpu", gpu, "--seq", "128k", "--engine", "vllm", *args)
+    return int(got["inputs"]["chunk"])
+
+
+def test_vllms_step_depends_on_the_card(ask: Callable[..., Any], run: Callable[..., Any]) -> None:
+    """vllm/engine/arg_utils.py get_batch_defaults; `kv` names no card, so it says all."""
+    args = ("fit", "--model", "gemma-3-27b", "--gpu", "a100-80g", "--seq", "128k", "--engine", "vllm")
+    plain, given = ask(*args), ask(*args, "--max-num-batched-tokens", "2048")
+    assert plain["terms"] == given["terms"]
+    assert chunk_of(ask, "a100-80g") == 2048
+    assert chunk_of(ask, "h100") == 8192
+    assert chunk_of(ask, "b200") == 16384
+    assert chunk_of(ask, "a100-80g", "--max-num-batched-tokens", "8192") == 8192
+    assert "steps of 2,048 tokens of at most 256 sequences" in run(*args).out
+    kv = run("kv", "--model", "gemma-3-27b", "--seq", "128k", "--engine", "vllm").out
+    assert "steps of 8,192 tokens (--max-num-batched-tokens); the engine's own, from 160 GiB 16,384" in kv
+    assert "A100 2,048, below 70 GiB 2,048" in kv
+
+
+def test_a_number_of_blocks_decides(ask: Callable[..., Any], run: Callable[..., Any]) -> None:
+    """1,000 blocks of 16 tokens of 128 KiB: 16,000 tokens, whatever the card has beside them."""
+    args = ("fit", "--model", "llama-3.1-8b", "--gpu", "h100", "--engine", "vllm")
+    blocks, room = ("--num-gpu-blocks", "1000"), ("--kv-budget", f"{1000 * 16 * 128}KiB")
+    for limit in (blocks, room):
+        got = ask(*args, "--seq", "32k", *limit)
+        assert (got["fits"], got["max_seq"], got["max_batch"]) == (False, 16000, 0)
+        assert got["pool"]["blocks"] == 1000
+        assert got["smallest_share"] is None
+        assert [change["weights"] for change in got["would_fit"]] == []
+        assert run(*args, "--seq", "32k", *limit, "--require").code == 1
+    narrow = ask(*args, "--seq", "16000", *blocks)
+    assert (narrow["fits"], narrow["max_batch"]) == (True, 1)
+    assert ask(*args, "--seq", "4000", *blocks)["max_batch"] == 4
+    assert ask(*args, "--seq", "4000", *blocks, "--kv-budget", "1GiB")["max_batch"] == 4, "blocks go first"
+    none = run("fit", "--model", "llama-3.1-8b", "--gpu", "h100", "--engine", "llama.cpp", *blocks)
+    assert none.code == 2
+    assert "no pool of blocks" in none.err
+
+
+def test_a_given_share_is_in_the_foot_note(run: Callable[..., Any]) -> None:
+    args = ("fit", "--model", "llama-3.1-8b", "--gpu", "h100", "--seq", "8k", "--engine", "llama.cpp")
+    assert "budget: 0.5 of 79.65 GiB" in run(*args, "--share", "0.5").out
+    assert "budget: all of 79.65 GiB" in run(*args).out
+
+
+def test_help_for_formats_of_long_blocks(ask: Callable[..., Any]) -> None:
+    """q4_k has blocks of 256 values, as Gemma 3 12B has them to a head."""
+    got = ask("fit", "--model", "gemma-3-12b", "--gpu", "rtx3060", "--seq", "4k", "--kv", "q4_k")
+    assert not got["fits"]
+    assert {change["kv"] for change in got["would_fit"]} == {"q4_k"}
+
+
+def test_encoders_of_several_sequences(ask: Callable[..., Any]) -> None:
+    """8,192 tokens of a step hold 5 sequences of Whisper's 1,500 positions: their widest kernel is the MLP's
+    activation, 5,120 values in and out of 2 bytes, beside 1,280 of each token of the decoder."""
+    args = ("fit", "--model", "whisper-large-v3", "--gpu", "h100", "--seq", "200", "--batch")
+    one, three, many = (
+        next(term["bytes"] for term in ask(*args, batch)["terms"] if term["name"] == "activations")
+        for batch in ("1", "3", "32")
+    )
+    encoder, token = 1500 * 2 * 5120 * 2, 1280 * 2
+    assert one == encoder + 200 * token
+    assert three == 3 * encoder + 3 * 200 * token
+    assert many == 5 * encoder + 32 * 200 * token

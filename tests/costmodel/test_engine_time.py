@@ -117,8 +117,10 @@ def test_profiles_are_held_to_sense() -> None:
     ):
         with pytest.raises(InputError, match=word):
             engine_from_text(f"{head}, {bad}}}\n", "x.yaml")
+    counts = "block_tokens: 1, chunk_tokens: 1, context_mib: 0, graphs_mib: 0, nccl_mib: 0"
+    memory = f"{{version: '1', source: s, share: 0.9, share_of: all, {counts}}}"
     with pytest.raises(InputError, match="share_of"):
-        engine_from_text("name: x\ntitle: X\nmemory: {version: '1', source: s, share_of: all}\n", "x.yaml")
+        engine_from_text(f"name: x\ntitle: X\nmemory: {memory}\n", "x.yaml")
     with pytest.raises(InputError, match="vllm"):
         load_engine("vlm")
 

@@ -210,6 +210,9 @@ def test_ways_to_name_a_configuration(run: Callable[..., Any], tmp_path: Path) -
     ("change", "said"),
     [
         ({"model_type": "lama"}, "model_type 'lama' is not known; did you mean llama"),
+        ({"model_type": "nova_moe"}, r"did you mean olmoe\? If it is built as a known one, set model_type"),
+        ({"model_type": "zzzzzz"}, "is not known. If it is built as a known one, set model_type to that"),
+        ({"model_type": "lama"}, "else write a sheet"),
         ({"model_type": None}, "'model_type' is missing"),
         ({"hidden_size": None}, "'hidden_size' or 'n_embd'"),
         ({"num_hidden_layers": None}, "is missing"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from infercost.hardware.calibration import FAMILIES, SCHEMA, Calibration, Key, Spread
 from infercost.hardware.calibration_sheet import MOST_PARAMETERS
-from infercost.hardware.engine import KERNELS, SHARES_OF, Engine, EngineMemory, EngineTimes, Machine
+from infercost.hardware.engine import KERNELS, SHARES_OF, Card, Engine, EngineMemory, EngineTimes, Machine
 from infercost.hardware.spec import DTYPES, Compute, Gpu, Memory, Price
 from infercost.models.recipes import recipe_names
 from infercost.models.sheet import BLOCKS
@@ -131,7 +131,11 @@ def gpu_sheet() -> Schema:
 def engine_sheet() -> Schema:
     factors = {name: {"type": "number", "minimum": 0.01, "maximum": 100} for name in Machine._fields[1:]}
     times = of_fields(EngineTimes, machines=mapping(closed(factors, [])))
-    return of_fields(Engine, times=times, memory=of_fields(EngineMemory))
+    count = {"type": "integer", "minimum": 1, "maximum": 1 << 20}
+    gib, counts = {"type": "integer", "minimum": 0}, ("chunk_tokens", "sequences")
+    card = dict.fromkeys(counts, count) | {"from_gib": gib, "below_gib": gib, "named": {"type": "string"}}
+    cards = mapping(closed(card, list(counts))) | {"description": " ".join((Card.__doc__ or "").split())}
+    return of_fields(Engine, times=times, memory=of_fields(EngineMemory, cards=cards))
 
 
 def calibration_sheet() -> Schema:
