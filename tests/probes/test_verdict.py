@@ -228,7 +228,12 @@ def test_every_probe_has_a_name_a_class_and_a_place(make: Any, mode: str) -> Non
         assert 0 < probe.band("cpu") <= 0.3
         assert probe.op.bytes.total == probe.work.bytes.total
         if not isinstance(probe.work, Attend) or not probe.work.v_in_k:
-            assert group_of(probe, probe.work)[0] in ("gemm", "prefill", "decode", "pointwise")
+            assert group_of(probe, probe.work, load_gpu("h100"))[0] in (
+                "gemm",
+                "prefill",
+                "decode",
+                "pointwise",
+            )
 
 
 def test_only_keeps_ceilings_and_refuses_what_is_not_there() -> None:
@@ -343,4 +348,4 @@ def test_killed_at_any_moment_the_old_file_or_the_new_one_is_there(tmp_path: Pat
 def test_gemm_and_probe_say_what_they_are() -> None:
     probe = Probe("x", "gemm.fp32", gemm(2, 4, 8, "fp32"))
     assert isinstance(probe.work, Gemm)
-    assert group_of(probe, probe.work)[1].dtype == "fp32"
+    assert group_of(probe, probe.work, load_gpu("cpu"))[1].dtype == "fp32"

@@ -1,0 +1,55 @@
+"""Row kernels from a probe to `ops`: the group that a run saves is the group that the cost model asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infercost.cli.calibrations import clock_of
+from infercost.costmodel.times.expected import Clock
+from infercost.hardware.calibration import Calibration
+from infercost.hardware.calibration_sheet import calibration_text
+from infercost.hardware.catalogue import load_gpu
+from infercost.hardware.spec import Gpu
+from infercost.probes import save
+from infercost.probes.ceilings import Ceilings
+from infercost.probes.session import Result
+from infercost.probes.suite import Probe, suite
+from infercost.probes.target import Target
+from infercost.probes.timing import Timing
+from infercost.probes.verdict import PASS
+
+
+def probed(kind: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Calibration:
+    """What a run saves whose every probe reached half the sheet's bandwidth: no kernel runs."""
+    monkeypatch.setattr(save, "software", lambda _: {"torch": "2.0"})
+    target = Target(kind, kind, 0, kind, gpu, 1e6, 1 << 34)
+    ceilings = Ceilings({}, {"copy": gpu.bandwidth}, 1e-6)
+    every = [
+        timed(probe, 1e-6 + 2 * probe.work.bytes.total / gpu.bandwidth) for probe in suite(target, "quick")
+    ]
+    run: Any = SimpleNamespace(target=target, ceilings=ceilings, results=every, mode="quick", partial=False)
+    run.conditions, run.roof = None, lambda _: "memory"
+    return save.calibration_of(run, Clock(gpu, [], lambda _: []))
+
+
+def timed(probe: Probe, seconds: float) -> Result:
+    timing = Timing(seconds, seconds, seconds, 9, 0, 1)
+    return Result(probe, probe.work, 0.0, None, timing, 0.0, PASS, "")
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "fp32"])
+def test_ops_takes_the_row_kernels_of_a_probe_of_this_cpu(
+    recipe: str, ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were saved as fp32 and asked for as fp16: `~34 %, transferred` from the CPU itself."""
+    own = tmp_path / "own.yaml"
+    own.write_text(calibration_text(probed("cpu", load_gpu("cpu"), monkeypatch)), encoding="utf-8")
+    clock_of.cache_clear()
+    given = ("--model", "llama-3.2-1b", "--gpu", "cpu", "--weights", recipe, "--seq", "512")
+    got = ask("ops", *given, "--calibration", str(own))
+    sure = {op["name"]: op["confidence"]["kind"] for op in got["ops"] if op["confidence"]}
+    assert {sure[name] for name in ("embedding", "rope", "silu_mul")} == {"calibrated"}
