@@ -8,16 +8,8 @@ from ..costmodel.times.families import TIMES
 from ..costmodel.times.pointwise import RowKernel
 from ..hardware.calibration import Key
 from ..hardware.spec import Gpu
+from .rows import ROW_PROBES, name_of
 from .suite import Probe
-
-STANDS_FOR = {
-    "copy": ("copy", "add", "attn_rope"),
-    "norm": ("norm", "input_layernorm"),
-    "mul": ("mul", "mlp_act"),
-    "gather": ("gather", "emb"),
-    "softmax": ("softmax",),
-}
-"""Under which names a probed pointwise kernel is kept: its own, and those the cost model asks for."""
 
 
 def group_of(probe: Probe, work: Work, gpu: Gpu) -> tuple[str, Key]:
@@ -29,11 +21,14 @@ def group_of(probe: Probe, work: Work, gpu: Gpu) -> tuple[str, Key]:
             math = "fp32" if work.math == "fp32" else "bf16"
             decoding = work.cached and work.new == 1
             return ("decode" if decoding else "prefill"), Key(dtype=math, kv=math)
-        case Gather():
-            return "pointwise", Key(op="gather", dtype=row_type(work.activation_bytes, gpu))
-        case Pointwise():
-            return "pointwise", Key(op=work.name, dtype=row_type(work.activation_bytes, gpu))
+        case Pointwise() | Gather():
+            return "pointwise", Key(op=name_of(work), dtype=row_type(work.activation_bytes, gpu))
     raise TypeError(f"no class of probes for {work.kind}")
+
+
+def kept_as(op: str) -> tuple[str, ...]:
+    """Under which names a probed kernel's constants are kept: its own, and those the cost model asks for."""
+    return ROW_PROBES[op].groups if op in ROW_PROBES else (op,)
 
 
 def expected_of(probe: Probe, work: Work, clock: Clock) -> Expected:

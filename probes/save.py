@@ -21,7 +21,7 @@ from ..costmodel.times.prefill import prefill_s
 from ..costmodel.times.transfer import LIKE_ERROR, Choice
 from ..hardware.calibration import Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
-from .classes import STANDS_FOR, group_of, row_kernel
+from .classes import group_of, kept_as, row_kernel
 from .session import Result, Session
 from .target import software
 from .verdict import FAIL, INCONCLUSIVE, SKIPPED
@@ -38,7 +38,7 @@ def calibration_of(session: Session, clock: Clock) -> Calibration:
     stack = f"torch-{software(session.target)['torch']}"
     for (family, key), results in _by_group(session.results, session.target.gpu).items():
         products = {r.probe.id for r in results if session.roof(r.work) == "compute"}
-        for name in STANDS_FOR.get(key.op, (key.op,)):
+        for name in kept_as(key.op):
             mine = key._replace(stack=stack, op=name)
             made = _group(family, mine, results, launch_s, clock, products)
             if made is not None:

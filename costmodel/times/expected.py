@@ -269,7 +269,7 @@ class Clock:
             return self._around_experts(work)
         if not some(work.bytes.total):
             return 0 * work.values, self._row_choice("add", work.activation_bytes).confidence
-        op = next((op for word, op in ROW_OPS if word in work.name), "add")
+        op = row_op(work.name) or "add"
         if op == "append":
             # A cache write's launch is in the attention kernel's time, as it was measured.
             choice = self.choice("prefill", Key(dtype="bf16", kv="bf16"))
@@ -323,6 +323,11 @@ def gemm_type(work: Gemm) -> str:
     if each >= 1.5 or pattern(work.stored):
         return "bf16"
     return "int8_wo" if each >= 0.75 else "int4_wo"
+
+
+def row_op(name: str) -> str:
+    """Which measured kernel a pointwise op's name says that it is; "" where it says none."""
+    return next((op for word, op in ROW_OPS if word in name), "")
 
 
 def row_type(each: int, gpu: Gpu) -> str:

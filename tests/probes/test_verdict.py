@@ -22,8 +22,9 @@ from infercost.probes.ceilings import Ceilings
 from infercost.probes.classes import group_of
 from infercost.probes.conditions import CpuWatch, GpuWatch
 from infercost.probes.distributed import bus_bandwidth
+from infercost.probes.rows import rows_op
 from infercost.probes.session import halved
-from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm, rows_op
+from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm
 from infercost.probes.target import sheet_of, targets
 from infercost.probes.timing import Budget, interval, measure, outliers
 from infercost.probes.verdict import FAIL, FAST, INCONCLUSIVE, PASS, RULES, SLOW, Reading, judge
