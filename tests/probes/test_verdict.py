@@ -268,6 +268,14 @@ def test_halving_halves() -> None:
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-bw"),
         ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3080 Ti", "rtx3080ti"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40g-sxm"),
+        ("NVIDIA GH200 480GB", "gh200-96g"),
+        ("NVIDIA GH200 144G HBM3e", "gh200-144g"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA H20", "h20"),
+        ("AMD Instinct MI300X", "mi300x"),
     ],
 )
 def test_the_sheet_of_a_card(name: str, sheet: str) -> None:
