@@ -37,7 +37,10 @@ def calibrate(
         list[str] | None,
         typer.Option("--from", help="CSV of measured kernel times; repeatable."),
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="The GPU that the rows ran on.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", "-g", help="The GPU that the rows ran on.", autocompletion=o.complete_gpu),
+    ] = None,
     family: Annotated[
         list[str] | None, typer.Option("--family", help="Only these families; repeatable.")
     ] = None,

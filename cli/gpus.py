@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..costmodel.roofline import default_dtype, peak_flops, ridge
-from ..hardware.catalogue import ALIASES, Lint, gpu_from_text, gpu_names, load_builtin, load_gpu
+from ..hardware.catalogue import Lint, gpu_aliases, gpu_from_text, gpu_names, load_builtin, load_gpu
 from ..hardware.catalogue import lint as lint_gpu
 from ..hardware.spec import Gpu
 from ..sheets import SheetError, read_file
@@ -190,7 +190,7 @@ def show(
     facts = _facts(gpu)
     ridges = {dtype: ridge(gpu, dtype)._asdict() for dtype, _ in gpu.peaks}
     checked = lint_gpu(gpu)
-    aliases = sorted(alias for alias, meant in ALIASES.items() if meant == gpu.name)
+    aliases = sorted(gpu.aliases)
     point = {
         "inputs": {"gpu": gpu.name},
         **facts,
@@ -208,7 +208,7 @@ def show(
         table.rows.append(
             (dtype, si(peak, "FLOP/s"), faster, f"{own['textbook']:.1f}", f"{own['datasheet']:.1f}")
         )
-    known = name.lower() in ALIASES
+    known = name.lower() in gpu_aliases()
     answer = [
         (f"{name} = " if known else "")
         + f"{gpu.title}: {gpu.memory.bandwidth_gb_per_s:,.0f} GB/s, "
@@ -227,7 +227,10 @@ def show(
 @app.command()
 def lint(
     path: Annotated[
-        str | None, typer.Argument(help="A sheet or a name; without one, all built-in sheets.")
+        str | None,
+        typer.Argument(
+            help="A sheet or a name; without one, all built-in sheets.", autocompletion=o.complete_gpu
+        ),
     ] = None,
     json: o.Json = False,
     csv: o.Csv = False,
@@ -247,7 +250,7 @@ def lint(
             if gpu.name != name:
                 raise SheetError(f"{name}.yaml: name is '{gpu.name}'; it must be the file's own")
     else:
-        named = path.lower() in (*gpu_names(), *ALIASES)
+        named = path.lower() in (*gpu_names(), *gpu_aliases())
         sheets = [load_gpu(path) if named else gpu_from_text(read_file(Path(path)), path)]
     results = [lint_gpu(gpu) for gpu in sheets]
     bad = [result for result in results if result.problems]

@@ -18,9 +18,9 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_gpu(incomplete: str) -> list[str]:
-    from ..hardware.catalogue import ALIASES, gpu_names
+    from ..hardware.catalogue import gpu_aliases, gpu_names
 
-    return _starting([*gpu_names(), *ALIASES], incomplete)
+    return _starting([*gpu_names(), *gpu_aliases()], incomplete)
 
 
 def complete_weights(incomplete: str) -> list[str]:

@@ -65,12 +65,23 @@ def probe(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Also this model's own linears, attention, memory and layers."),
+        typer.Option(
+            "--model",
+            "-m",
+            help="Also this model's own linears, attention, memory and layers.",
+            autocompletion=o.complete_model,
+        ),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", "-b", help="Sequences of --model.")] = 1,
     seq: Annotated[str, typer.Option("--seq", "-s", help="Tokens of --model.")] = "512",
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="The sheet of this device, where its name does not say.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            "-g",
+            help="The sheet of this device, where its name does not say.",
+            autocompletion=o.complete_gpu,
+        ),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the probes and stop.")] = False,
     calibration: o.CalibrationOption = "auto",

@@ -18,7 +18,7 @@ from ..costmodel.roofline import (
     ridge,
 )
 from ..hardware.calibration import Key
-from ..hardware.catalogue import ALIASES, load_gpu
+from ..hardware.catalogue import gpu_aliases, load_gpu
 from ..hardware.spec import DTYPES, Gpu
 from ..models.spec import Model
 from ..sheets import MAX_JSON_BYTES, check, parse_json, read_file
@@ -239,7 +239,7 @@ def _report(
     lead: str,
 ) -> Report:
     both = ridge(gpu, dtype)
-    named = f"{asked} = {gpu.title}" if asked.lower() in ALIASES else gpu.title
+    named = f"{asked} = {gpu.title}" if asked.lower() in gpu_aliases() else gpu.title
     answer = [
         ridge_line(both, lead),
         f"{named}: {si(peak_flops(gpu, dtype), 'FLOP/s')} {dtype}, {gpu.memory.bandwidth_gb_per_s:,.0f} GB/s",

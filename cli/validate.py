@@ -49,7 +49,13 @@ def validate(
     ] = None,
     calibration: o.CalibrationOption = "auto",
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="What the rows ran on, in place of what they say.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            "-g",
+            help="What the rows ran on, in place of what they say.",
+            autocompletion=o.complete_gpu,
+        ),
     ] = None,
     cross_validate: Annotated[
         bool, typer.Option("--cross-validate", help="Refit by folds of whole shape families (needs scipy).")

@@ -9,68 +9,43 @@ from typing import NamedTuple
 
 from .. import InputError
 from ..sheets import AT_HAND, Section, nearest, read_file, read_yaml
-from .spec import DTYPES, MIB, Compute, Gpu, Memory, Price
+from .spec import DTYPES, GENERATIONS, MIB, Compute, Gpu, Memory, Price
 
 SHEETS = Path(__file__).parent / "sheets"
 PEAK_TOLERANCE = 0.02
-
-# The aliases people type; they stand here and not in the sheets so that a name costs one file read.
-ALIASES = {
-    "v100": "v100-sxm2-32g",
-    "v100-16g": "v100-sxm2-16g",
-    "v100-32g": "v100-sxm2-32g",
-    "a100": "a100-80g-sxm",
-    "a100-80g": "a100-80g-sxm",
-    "a100-sxm": "a100-80g-sxm",
-    "a100-40g": "a100-40g-sxm",
-    "a100-pcie": "a100-80g-pcie",
-    "a800": "a800-80g-sxm",
-    "a6000": "rtx-a6000",
-    "h100": "h100-sxm",
-    "h200": "h200-sxm",
-    "h800": "h800-sxm",
-    "gh200": "gh200-96g",
-    "gh200-480g": "gh200-96g",
-    "rtx-pro-6000": "rtx-pro-6000-bw",
-    "rtx-3060": "rtx3060-12g",
-    "rtx3060": "rtx3060-12g",
-    "rtx-3070": "rtx3070",
-    "rtx-3080": "rtx3080",
-    "rtx-3080-ti": "rtx3080ti",
-    "rtx-3090": "rtx3090",
-    "3090": "rtx3090",
-    "rtx-4060-ti": "rtx4060ti-16g",
-    "rtx-4080": "rtx4080",
-    "4080": "rtx4080",
-    "rtx-4090": "rtx4090",
-    "4090": "rtx4090",
-    "rtx-5090": "rtx5090",
-    "5090": "rtx5090",
-    "6000-ada": "rtx6000-ada",
-    "rtx4000ada": "rtx4000-ada",
-    "rtxa6000": "rtx-a6000",
-    "b60": "arc-pro-b60",
-    "orin": "jetson-agx-orin-64g",
-    "agx-orin": "jetson-agx-orin-64g",
-    "gb10": "gb10-dgx-spark",
-    "dgx-spark": "gb10-dgx-spark",
-    "tpu-v7x": "tpu-v7",
-    "trillium": "tpu-v6e",
-    "ironwood": "tpu-v7",
-    "groq": "groq-lpu-v1",
-    "m1": "apple-m1",
-    "m2": "apple-m2",
-    "m3": "apple-m3",
-    "m4": "apple-m4",
-    "m4-max": "apple-m4-max",
-    "cpu": "cpu-generic-2ch",
-}
 
 
 @cache
 def gpu_names() -> tuple[str, ...]:
     """Names of the built-in sheets, sorted; no sheet is read."""
     return tuple(sorted(path.stem for path in SHEETS.glob("*.yaml")))
+
+
+@cache
+def gpu_aliases() -> dict[str, str]:
+    """Every alias to its sheet's name."""
+    return {
+        alias.strip().strip('"'): name
+        for name, listed in _stated("aliases: [", "]").items()
+        for alias in listed.split(",")
+    }
+
+
+@cache
+def torch_names() -> dict[str, str]:
+    """What torch calls a card, as a pattern, to the name of its sheet."""
+    return {pattern: name for name, pattern in _stated('torch_name: "', '"').items()}
+
+
+def _stated(start: str, end: str) -> dict[str, str]:
+    """What the sheets say on a line that begins and ends so, by name: they are scanned, none is parsed."""
+    out, mark = {}, f"\n{start}".encode()
+    for name in gpu_names():
+        with open(f"{SHEETS}/{name}.yaml", "rb", buffering=0) as file:
+            _, found, rest = file.read().partition(mark)
+        if found:
+            out[name] = rest.partition(b"\n")[0].decode().removesuffix(end)
+    return out
 
 
 @cache
@@ -82,7 +57,7 @@ def load_builtin(name: str) -> Gpu:
 
 def is_known(name: str) -> bool:
     """Whether `name` is a built-in sheet or an alias of one."""
-    return ALIASES.get(name, name) in gpu_names()
+    return name in gpu_names() or name in gpu_aliases()
 
 
 def load_gpu(given: str) -> Gpu:
@@ -94,9 +69,8 @@ def load_gpu(given: str) -> Gpu:
     if isinstance(held, Gpu):
         return held
     name = given.strip().lower().replace(" ", "-")
-    name = ALIASES.get(name, name)
-    if name in gpu_names():
-        return load_builtin(name)
+    if is_known(name):
+        return load_builtin(name if name in gpu_names() else gpu_aliases()[name])
     product = find_product(given)
     if product is not None:
         return product
@@ -112,7 +86,7 @@ def load_gpu(given: str) -> Gpu:
         plain = one.strip().lower().replace(" ", "-")
         if is_known(plain) or find_product(one) is not None:
             raise InputError(f"'{given}' is {many} of one GPU; give --gpu {plain} --tp {many}")
-    hint = nearest(name, [*gpu_names(), *ALIASES]) or "; `infercost gpus` lists them"
+    hint = nearest(name, [*gpu_names(), *gpu_aliases()]) or "; `infercost gpus` lists them"
     raise InputError(f"unknown GPU '{given}'{hint}")
 
 
@@ -128,15 +102,16 @@ def find_product(given: str) -> Gpu | None:
     sheet's memory.
     """
     wanted = _words(given)
-    by_words = {_words(name): name for name in (*ALIASES, *gpu_names())}
+    aliases = gpu_aliases()
+    by_words = {_words(name): name for name in (*aliases, *gpu_names())}
     found = by_words.get(wanted)
     if found is not None:
-        return load_builtin(ALIASES.get(found, found))
+        return load_builtin(aliases.get(found, found))
     sizes = [word for word in wanted if re.fullmatch(r"\d+g", word)]
     found = by_words.get(tuple(word for word in wanted if word not in sizes)) if len(sizes) == 1 else None
     if found is None:
         return None
-    gpu, held = load_builtin(ALIASES.get(found, found)), int(sizes[0][:-1]) * 1e9
+    gpu, held = load_builtin(aliases.get(found, found)), int(sizes[0][:-1]) * 1e9
     nominal = gpu.memory.nominal_bytes or 0
     return gpu if abs(nominal / held - 1) < NEAR_CAPACITY else None
 
@@ -212,6 +187,9 @@ def lint(gpu: Gpu) -> Lint:
         problems.append("the driver reports more memory than the label means")
     if memory.usable_bytes and memory.driver_mib and memory.usable_bytes > memory.driver_mib * MIB:
         problems.append("more memory is usable than the driver reports")
+    family = next((word for word in gpu.architecture.lower().split() if word in GENERATIONS), "")
+    if family and not gpu.generation:
+        problems.append(f"architecture says {family}, generation nothing: every time would be assumed")
     fp16, fp32 = gpu.peak("fp16"), gpu.peak("fp32")
     if fp16 and fp32 and fp16 < fp32:
         problems.append("the fp16 matrix peak is below the fp32 vector peak")

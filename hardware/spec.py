@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .. import InputError
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
+GENERATIONS = ("ampere", "ada", "hopper", "blackwell-rtx", "blackwell")
 MIB = 1 << 20
 MAX_NAME = 100
 
@@ -86,9 +87,12 @@ class Gpu:
     integers); `fp16_accumulate_peaks` where a part is faster with a narrower accumulator.
     `sparsity`: how many times its dense peak a product of 2:4-sparse weights in fp16, bf16, fp8 or int8
     reaches (2 by the datasheets of NVIDIA's from Ampere on and of CDNA3 and CDNA4; None: no such units, or
-    no source). `link_gb_per_s` sums both directions; up to 128 it is taken to be the
-    host's PCIe, above to join all ranks, and `link` says bridge where it is NVLink between two cards. `dies`:
-    devices a program sees in one package.
+    no source). `link_gb_per_s` sums both directions; up to 128 it is taken to be the host's PCIe, above to
+    join all ranks, and `link` says bridge where it is NVLink between two cards. `dies`: devices a program
+    sees in one package.
+    `generation` of its tensor cores decides the shapes of tiles and whose measured kernels are like its own
+    (blackwell is the data centre's, with HBM; "" where none of these). `aliases`: other names that people
+    type. `torch_name`: what torch.cuda.get_device_name prints, or words or a pattern in it.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Gpu:
     fp16_accumulate_peaks: tuple[tuple[str, float], ...] = ()
     sparsity: float | None = None
     architecture: str = ""
+    generation: str = ""
     year: int | None = None
     link_gb_per_s: float | None = None
     link: str = ""
@@ -110,6 +115,8 @@ class Gpu:
     confidence: str = "high"
     derivation_exception: str = ""
     notes: str = ""
+    aliases: tuple[str, ...] = ()
+    torch_name: str = ""
 
     def __post_init__(self) -> None:
         # Calibrations are files of this name.
@@ -132,6 +139,8 @@ class Gpu:
             raise InputError(f"link is bridge, or not given, not '{self.link[:40]}'")
         if self.confidence not in ("high", "medium", "low"):
             raise InputError(f"confidence is high, medium or low, not '{self.confidence}'")
+        if self.generation not in ("", *GENERATIONS):
+            raise InputError(f"generation is {', '.join(GENERATIONS)} or none, not '{self.generation[:40]}'")
         if self.dies < 1 or self.dies > 64:
             raise InputError(f"dies must be between 1 and 64, not {self.dies}")
 

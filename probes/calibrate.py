@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..costmodel.times.device import device, generation
+from ..costmodel.times.device import device
 from ..costmodel.times.families import TIMES
 from ..costmodel.times.transfer import Calibrated, choose, gpu_distance, key_distance, special
 from ..hardware.calibration import FAMILIES, Calibration, Group, Key, Spread
@@ -271,7 +271,7 @@ def abroad(crosses: Sequence[Cross], library: Mapping[str, Calibrated]) -> dict[
     """
     pooled: dict[Where, list[Any]] = defaultdict(list)
     for cross, choice in leave_gpu_out(crosses, library):
-        if generation(cross.batch.gpu) != generation(library[choice.confidence.gpu].gpu):
+        if cross.batch.gpu.generation != library[choice.confidence.gpu].gpu.generation:
             continue
         lender = next(
             group.key

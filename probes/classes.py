@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
-from ..costmodel.times.expected import Clock, Expected, gemm_type
+from ..costmodel.times.expected import Clock, Expected, gemm_type, row_type
 from ..costmodel.times.families import TIMES
 from ..costmodel.times.pointwise import RowKernel
 from ..hardware.calibration import Key
+from ..hardware.spec import Gpu
+from .rows import ROW_PROBES, name_of
 from .suite import Probe
 
-STANDS_FOR = {
-    "copy": ("copy", "add", "attn_rope"),
-    "norm": ("norm", "input_layernorm"),
-    "mul": ("mul", "mlp_act"),
-    "gather": ("gather", "emb"),
-    "softmax": ("softmax",),
-}
-"""Under which names a probed pointwise kernel is kept: its own, and those the cost model asks for."""
 
-
-def group_of(probe: Probe, work: Work) -> tuple[str, Key]:
+def group_of(probe: Probe, work: Work, gpu: Gpu) -> tuple[str, Key]:
     """(family, group) of a probe's constants; the stack is filled in by who saves them."""
     match work:
         case Gemm():
@@ -28,20 +21,19 @@ def group_of(probe: Probe, work: Work) -> tuple[str, Key]:
             math = "fp32" if work.math == "fp32" else "bf16"
             decoding = work.cached and work.new == 1
             return ("decode" if decoding else "prefill"), Key(dtype=math, kv=math)
-        case Gather():
-            return "pointwise", Key(op="gather", dtype=_type(work.activation_bytes))
-        case Pointwise():
-            return "pointwise", Key(op=work.name, dtype=_type(work.activation_bytes))
+        case Pointwise() | Gather():
+            return "pointwise", Key(op=name_of(work), dtype=row_type(work.activation_bytes, gpu))
     raise TypeError(f"no class of probes for {work.kind}")
 
 
-def _type(each: int) -> str:
-    return "fp32" if each == 4 else "fp16"
+def kept_as(op: str) -> tuple[str, ...]:
+    """Under which names a probed kernel's constants are kept: its own, and those the cost model asks for."""
+    return ROW_PROBES[op].groups if op in ROW_PROBES else (op,)
 
 
 def expected_of(probe: Probe, work: Work, clock: Clock) -> Expected:
     """Expected time of a probe by the constants of its class."""
-    family, key = group_of(probe, work)
+    family, key = group_of(probe, work, clock.gpu)
     if family != "pointwise":
         return clock.expected(work)
     choice = clock.choice(family, key)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
+from .rows import ROW_PROBES, name_of
 from .target import Target
 
 
@@ -50,10 +51,8 @@ def build(work: Work, backend: str, target: Target, torch: Any) -> Kernel:
             return _gemm(work, target, torch)
         case Attend():
             return _attend(work, backend, target, torch)
-        case Pointwise():
-            return _pointwise(work, target, torch)
-        case Gather():
-            return _gather(work, target, torch)
+        case Pointwise() | Gather():
+            return _row_kernel(work, target, torch)
     raise CannotRunError(f"no probe runs a {work.kind}")
 
 
@@ -269,104 +268,13 @@ def _attend(work: Attend, backend: str, target: Target, torch: Any) -> Kernel:
 # --- bytes ---
 
 
-def _pointwise(work: Pointwise, target: Target, torch: Any) -> Kernel:
+def _row_kernel(work: Pointwise | Gather, target: Target, torch: Any) -> Kernel:
+    """A kernel over rows, as its entry of `ROW_PROBES` makes it."""
+    known = ROW_PROBES.get(name_of(work))
+    if known is None:
+        raise CannotRunError(f"no kernel is written for the pointwise op {name_of(work)}")
     dtype = torch.float32 if work.activation_bytes == 4 else torch.bfloat16
-    rows, columns = int(work.rows), int(work.values // work.rows)
-    x = _random(torch, target, dtype, rows, columns)
-    make = _POINTWISE.get(work.name)
-    if make is None:
-        raise CannotRunError(f"no kernel is written for the pointwise op {work.name}")
-    launch, exact, others = make(x, torch)
+    columns = work.width if isinstance(work, Gather) else work.values // work.rows
+    x = _random(torch, target, dtype, int(work.rows), int(columns))
+    launch, exact, others = known.make(x, torch)
     return Kernel(launch, launch, exact, _moved(x, *others))
-
-
-def _copy(x: Any, torch: Any) -> Any:
-    out = torch.empty_like(x)
-    return lambda: torch.add(x, 0, out=out), lambda: x.double(), (out,)
-
-
-def _read(x: Any, torch: Any) -> Any:
-    x.add_(1.0)  # so that the sum is large and its error can be told from its value
-    return lambda: torch.sum(x), lambda: x.double().sum(), ()
-
-
-def _write(x: Any, torch: Any) -> Any:
-    return lambda: x.fill_(1.0), lambda: torch.ones_like(x).double(), ()
-
-
-def _triad(x: Any, torch: Any) -> Any:
-    y, out = torch.randn_like(x), torch.empty_like(x)
-    return lambda: torch.add(x, y, alpha=3.0, out=out), lambda: x.double() + 3 * y.double(), (y, out)
-
-
-def _rmsnorm(x: Any, torch: Any) -> Any:
-    weight = torch.randn_like(x[0])
-
-    def launch() -> Any:
-        return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
-
-    def exact() -> Any:
-        d = x.double()
-        return d * torch.rsqrt((d * d).mean(-1, keepdim=True) + 1e-6) * weight.double()
-
-    return launch, exact, (x,)
-
-
-def _silu(x: Any, torch: Any) -> Any:
-    out = torch.empty_like(x)
-    exact = torch.nn.functional.silu
-    return lambda: torch.ops.aten.silu.out(x, out=out), lambda: exact(x.double()), (out,)
-
-
-def _mul(x: Any, torch: Any) -> Any:
-    y, out = torch.randn_like(x), torch.empty_like(x)
-    return lambda: torch.mul(x, y, out=out), lambda: x.double() * y.double(), (y, out)
-
-
-def _softmax(x: Any, torch: Any) -> Any:
-    out = torch.empty_like(x)
-    return lambda: torch.softmax(x, -1, out=out), lambda: torch.softmax(x.double(), -1), (out,)
-
-
-def _append(x: Any, torch: Any) -> Any:
-    """Rows written into a cache at places of their own."""
-    cache = torch.zeros(4 * x.shape[0], x.shape[1], dtype=x.dtype, device=x.device)
-    place = torch.randperm(cache.shape[0], device=x.device)[: x.shape[0]]
-
-    def launch() -> Any:
-        return cache.index_copy_(0, place, x)
-
-    def exact() -> Any:
-        out = torch.zeros_like(cache).double()
-        out[place] = x.double()
-        return out
-
-    return launch, exact, (x,)
-
-
-_POINTWISE: dict[str, Callable[[Any, Any], Any]] = {
-    "copy": _copy,
-    "read": _read,
-    "kv_read": _read,
-    "write": _write,
-    "triad": _triad,
-    "norm": _rmsnorm,
-    "silu": _silu,
-    "mul": _mul,
-    "softmax": _softmax,
-    "kv_append": _append,
-}
-
-
-def _gather(work: Gather, target: Target, torch: Any) -> Kernel:
-    """Pages of a cache through a block table."""
-    dtype = torch.float32 if work.activation_bytes == 4 else torch.bfloat16
-    pages = int(work.rows)
-    pool = _random(torch, target, dtype, 2 * pages, work.width)
-    table = torch.randperm(2 * pages, device=target.spec)[:pages]
-    out = torch.empty(pages, work.width, dtype=dtype, device=target.spec)
-
-    def launch() -> Any:
-        return torch.index_select(pool, 0, table, out=out)
-
-    return Kernel(launch, launch, lambda: pool[table].double(), 2 * _moved(out))

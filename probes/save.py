@@ -21,7 +21,7 @@ from ..costmodel.times.prefill import prefill_s
 from ..costmodel.times.transfer import LIKE_ERROR, Choice
 from ..hardware.calibration import Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
-from .classes import STANDS_FOR, group_of, row_kernel
+from .classes import group_of, kept_as, row_kernel
 from .session import Result, Session
 from .target import software
 from .verdict import FAIL, INCONCLUSIVE, SKIPPED
@@ -36,9 +36,9 @@ def calibration_of(session: Session, clock: Clock) -> Calibration:
     families: dict[str, list[Group]] = defaultdict(list)
     launch_s = session.ceilings.launch_s if session.ceilings else 0.0
     stack = f"torch-{software(session.target)['torch']}"
-    for (family, key), results in _by_group(session.results).items():
+    for (family, key), results in _by_group(session.results, session.target.gpu).items():
         products = {r.probe.id for r in results if session.roof(r.work) == "compute"}
-        for name in STANDS_FOR.get(key.op, (key.op,)):
+        for name in kept_as(key.op):
             mine = key._replace(stack=stack, op=name)
             made = _group(family, mine, results, launch_s, clock, products)
             if made is not None:
@@ -57,12 +57,12 @@ def calibration_of(session: Session, clock: Clock) -> Calibration:
     )
 
 
-def _by_group(results: Iterable[Result]) -> dict[tuple[str, Key], list[Result]]:
+def _by_group(results: Iterable[Result], gpu: Gpu) -> dict[tuple[str, Key], list[Result]]:
     out: dict[tuple[str, Key], list[Result]] = defaultdict(list)
     for result in results:
         usable = result.timing is not None and result.verdict not in (FAIL, INCONCLUSIVE, SKIPPED)
         if usable and result.probe.part != "report":
-            out[group_of(result.probe, result.work)].append(result)
+            out[group_of(result.probe, result.work, gpu)].append(result)
     return out
 
 

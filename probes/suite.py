@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..costmodel.forward import ops
-from ..costmodel.op import Attend, Gather, Gemm, GroupedGemm, Op, Pointwise, Work
+from ..costmodel.op import Attend, Gemm, GroupedGemm, Op, Work
 from ..costmodel.step import Plan, Run, Step, decode, prefill
 from ..hardware.spec import MIB
 from ..models.spec import Model
+from .rows import BYTES, ROW_PROBES
 from .target import Target
 
 BANDS = {
@@ -94,20 +95,26 @@ def attend(
     )
 
 
-def rows_op(name: str, rows: int, columns: int, each: int, reads: float, writes: float) -> Pointwise:
-    """A pointwise kernel over [rows, columns] values of `each` bytes."""
-    return Pointwise(name, rows * columns, reads, writes, 0, activation_bytes=each, rows=rows)
-
-
-def streams(size: int, each: int, part: str, suffix: str = "") -> list[Probe]:
+def streams(size: int, kind: str, part: str, suffix: str = "") -> list[Probe]:
     """The bandwidth family over buffers of `size` bytes."""
-    columns = 4096
+    columns, each = 4096, BYTES[kind]
     rows = max(1, size // (columns * each))
-    kinds = (("read", 1, 0), ("write", 0, 1), ("copy", 1, 1), ("triad", 2, 1))
     return [
-        Probe(f"bw.{name}{suffix}", f"bw.{name}", rows_op(name, rows, columns, each, reads, writes), part)
-        for name, reads, writes in kinds
+        Probe(f"{row.cls}{suffix}", row.cls, row.work(rows, columns, each), part)
+        for row in ROW_PROBES.values()
+        if row.cls.startswith("bw.")
     ]
+
+
+def row_probes(kind: str) -> list[Probe]:
+    """Every other kernel over rows, at its shape on such a device."""
+    found = []
+    for row in ROW_PROBES.values():
+        shape = row.cpu if kind == "cpu" else row.cuda
+        if shape is not None:
+            work = row.work(shape.rows, shape.columns, BYTES[kind])
+            found.append(Probe(row.cls + shape.suffix, row.cls, work, shape.part))
+    return found
 
 
 Heads = tuple[int, int, int]
@@ -128,7 +135,7 @@ def decode_probe(id: str, cls: str, batch: int, context: int, heads: Heads, math
 
 def cpu_suite(mode: str) -> list[Probe]:
     """One thread, fp32: what the CPU through torch computes in."""
-    found = streams(128 * MIB, 4, "ceiling") + streams(96 * MIB, 4, "held", ".96m")
+    found = streams(128 * MIB, "cpu", "ceiling") + streams(96 * MIB, "cpu", "held", ".96m")
     found += [Probe(f"gemm.fp32.{n}", "gemm.fp32", gemm(n, n, n, "fp32"), "ceiling") for n in (512, 1024)]
     found += [
         Probe("gemm.fp32.768", "gemm.fp32", gemm(768, 768, 768, "fp32"), "held"),
@@ -146,18 +153,7 @@ def cpu_suite(mode: str) -> list[Probe]:
         decode_probe("attn.decode.mha.8k", stepping, 1, 8192, wide, "fp32", "fit"),
         decode_probe("attn.decode.mha.12k", stepping, 1, 12288, wide, "fp32", "held"),
         decode_probe("attn.decode.gqa.16k", "attn.decode.gqa", 1, 16384, grouped, "fp32", "report"),
-        Probe("kv.read", "kv.read", rows_op("kv_read", 16384, 2048, 4, 1, 0), "fit"),
-        Probe("kv.gather", "kv.gather", Gather(512, 16 * 2048, 16 * 2048 * 4, True, 4), "fit"),
-        Probe(
-            "kv.append",
-            "kv.append",
-            Pointwise("kv_append", 64 * 2048, 1, 0, 0, kv_bytes=64 * 2048 * 4, activation_bytes=4, rows=64),
-            "report",
-        ),
-        Probe("ptw.norm", "ptw.norm", rows_op("norm", 4096, 4096, 4, 1, 1), "report"),
-        Probe("ptw.silu", "ptw.silu", rows_op("silu", 4096, 4096, 4, 1, 1), "report"),
-        Probe("ptw.mul", "ptw.mul", rows_op("mul", 4096, 4096, 4, 2, 1), "fit"),
-        Probe("ptw.softmax128k", "ptw.softmax", rows_op("softmax", 16, 128_256, 4, 1, 1), "report"),
+        *row_probes("cpu"),
     ]
     if mode == "quick":
         return found
@@ -177,7 +173,7 @@ def cpu_suite(mode: str) -> list[Probe]:
         ),
     ]
     if mode == "full":
-        found += streams(256 * MIB, 4, "report", ".256m") + streams(1 * MIB, 4, "report", ".1m")
+        found += streams(256 * MIB, "cpu", "report", ".256m") + streams(1 * MIB, "cpu", "report", ".1m")
         found.append(Probe("gemm.fp32.2048", "gemm.fp32", gemm(2048, 2048, 2048, "fp32"), "held"))
     return found
 
@@ -196,7 +192,7 @@ HEADS = (32, 8, 128)
 def cuda_suite(mode: str) -> list[Probe]:
     """bf16 first; the other types where the part has them, skipped with the reason where it has not."""
     big = 4 << 30
-    found = streams(big, 2, "ceiling")
+    found = streams(big, "cuda", "ceiling")
     found += [Probe(f"gemm.bf16.{n}", "gemm.bf16", gemm(n, n, n, "bf16"), "ceiling") for n in (4096, 8192)]
     found += [Probe("gemm.bf16.2048", "gemm.bf16", gemm(2048, 2048, 2048, "bf16"), "held")]
     counts = (1, 16, 256) if mode == "quick" else (1, 8, 16, 64, 256, 1024, 2048)
@@ -210,18 +206,7 @@ def cuda_suite(mode: str) -> list[Probe]:
         decode_probe("attn.decode.b32.4k", "attn.decode.flash", 32, 4096, HEADS, "bf16", "fit"),
         decode_probe("attn.decode.b1.32k", "attn.decode.flash", 1, 32768, HEADS, "bf16", "held"),
         decode_probe("attn.decode.b8.16k", "attn.decode.flash", 8, 16384, HEADS, "bf16", "held"),
-        Probe("kv.read", "kv.read", rows_op("kv_read", 1 << 18, 1024, 2, 1, 0), "fit"),
-        Probe("kv.gather", "kv.gather", Gather(1 << 14, 16 * 1024, 16 * 1024 * 2, True), "fit"),
-        Probe(
-            "kv.append",
-            "kv.append",
-            Pointwise("kv_append", 4096 * 2048, 1, 0, 0, kv_bytes=4096 * 2048 * 2, rows=4096),
-            "report",
-        ),
-        Probe("ptw.norm", "ptw.norm", rows_op("norm", 8192, 4096, 2, 1, 1), "fit"),
-        Probe("ptw.silu", "ptw.silu", rows_op("silu", 8192, 14336, 2, 1, 1), "fit"),
-        Probe("ptw.mul", "ptw.mul", rows_op("mul", 8192, 14336, 2, 2, 1), "fit"),
-        Probe("ptw.softmax128k", "ptw.softmax", rows_op("softmax", 64, 128_256, 2, 1, 1), "report"),
+        *row_probes("cuda"),
     ]
     if mode == "quick":
         return found
@@ -267,7 +252,7 @@ def cuda_suite(mode: str) -> list[Probe]:
     found.append(Probe("attn.decode.mla", "attn.decode.mla", latent, "report", "flash"))
     if mode == "full":
         for size in (1, 4, 16, 64, 256, 1024):
-            found += streams(size * MIB, 2, "report", f".{size}m")
+            found += streams(size * MIB, "cuda", "report", f".{size}m")
     return found
 
 

@@ -10,36 +10,13 @@ import sys
 from typing import Any, NamedTuple
 
 from .. import DeviceError, InputError, __version__
-from ..hardware.catalogue import is_known, load_gpu
+from ..hardware.catalogue import load_builtin, load_gpu, torch_names
 from ..hardware.spec import MIB, Gpu
 
 INSTALL = 'probing needs torch; install it with: pip install "infercost[probe]"'
 START = "torchrun --standalone --nproc-per-node 2 -m infercost.probes.distributed"
 """How probes of collectives are started: each rank is a process of its own."""
 CPU_SHEET = "cpu-generic-2ch"
-NAMES = (
-    (r"A100.*80GB PCIe|A100 80GB PCIe", "a100-80g-pcie"),
-    (r"A100-PCIE-40GB", "a100-40g-pcie"),
-    (r"A100-SXM4-40GB", "a100-40g-sxm"),
-    (r"A100", "a100-80g-sxm"),
-    (r"H100 NVL", "h100-nvl"),
-    (r"H100 PCIe", "h100-pcie"),
-    (r"H100", "h100-sxm"),
-    (r"H200 NVL", "h200-nvl"),
-    (r"GH200 480GB|GH200 120GB", "gh200-96g"),
-    (r"GH200", "gh200-144g"),
-    (r"H200", "h200-sxm"),
-    (r"H20\b", "h20"),
-    (r"H800", "h800-sxm"),
-    (r"GB200", "gb200"),
-    (r"GB300", "gb300"),
-    (r"RTX PRO 6000", "rtx-pro-6000-bw"),
-    (r"RTX 6000 Ada", "rtx6000-ada"),
-    (r"RTX A6000", "rtx-a6000"),
-    (r"RTX (\d{4})\b", r"rtx\1"),
-    (r"\b(B\d00|L40S|L40|L4|A10G|A10|A30|A40|T4)\b", r"\1"),
-)
-"""What CUDA calls a card, and the sheet it is; the first that fits."""
 
 
 class Target(NamedTuple):
@@ -109,14 +86,15 @@ def cuda_target(torch: Any, index: int, sheet: str | None) -> Target:
 
 
 def sheet_of(name: str) -> Gpu:
-    """The sheet of a card by the name that CUDA gives it."""
-    for pattern, sheet in NAMES:
-        found = re.search(pattern, name)
-        if found:
-            known = found.expand(sheet).lower()
-            if is_known(known):
-                return load_gpu(known)
-    raise InputError(f"no sheet is of '{name}'; say which is nearest with --gpu, or give a sheet.yaml")
+    """The sheet of a card by the name that CUDA gives it: the one that says the most of that name."""
+    found = [
+        (len(match[0]), sheet)
+        for pattern, sheet in torch_names().items()
+        if (match := re.search(rf"\b(?:{pattern})\b", name))
+    ]
+    if not found:
+        raise InputError(f"no sheet is of '{name}'; say which is nearest with --gpu, or give a sheet.yaml")
+    return load_builtin(max(found)[1])
 
 
 def cpu_name() -> str:

@@ -23,7 +23,7 @@ from infercost import InputError, engine_names, gpu_names, model_names
 from infercost.cli.app import COMMANDS, make_app
 from infercost.cli.budgets import parse_budgets
 from infercost.hardware.calibration_sheet import calibration_from_text
-from infercost.hardware.catalogue import ALIASES, gpu_from_text
+from infercost.hardware.catalogue import gpu_aliases, gpu_from_text
 from infercost.hardware.engine import engine_from_text
 from infercost.models.formats import formats
 from infercost.models.recipes import recipe_names
@@ -266,7 +266,7 @@ def completed(*words: str) -> list[str]:
         (("",), set(COMMANDS)),
         (("ser",), {"serve"}),
         (("kv", "--model", ""), set(model_names())),
-        (("fit", "--gpu", ""), {*gpu_names(), *ALIASES}),
+        (("fit", "--gpu", ""), {*gpu_names(), *gpu_aliases()}),
         (("request", "--engine", ""), set(engine_names())),
         (("weights", "--weights", ""), set(recipe_names())),
         (("kv", "--kv", ""), set(formats())),
@@ -283,6 +283,33 @@ def completed(*words: str) -> list[str]:
 )
 def test_names_complete(words: tuple[str, ...], wanted: set[str]) -> None:
     assert wanted <= set(completed(*words))
+
+
+def every_command(name: str) -> Iterator[tuple[str, Any]]:
+    """The command of a name, or each of those under it."""
+    command: Any = typer.main.get_command(importlib.import_module(f"infercost.cli.{name}").app)
+    if hasattr(command, "commands"):
+        yield from ((f"{name} {sub}", each) for sub, each in command.commands.items())
+    else:
+        yield name, command
+
+
+def test_every_gpu_and_model_completes_names() -> None:
+    """`--gpu` and `--model` wherever they stand, and the sheets that `models` and `gpus` take."""
+    asked = {"gpu": {*gpu_names(), *gpu_aliases()}, "model": set(model_names())}
+    seen = []
+    for where, command in (found for name in COMMANDS for found in every_command(name)):
+        for param in command.params:
+            kind = next((kind for kind in asked if f"--{kind}" in param.opts), None)
+            kind = (
+                {"gpus show": "gpu", "gpus lint": "gpu"}.get(where, kind) if param.opts[0][0] != "-" else kind
+            )
+            if kind is not None:
+                ctx = command.make_context(where, [], resilient_parsing=True)
+                offered = {item.value for item in param.shell_complete(ctx, "")}
+                assert asked[kind] <= offered, (where, param.opts)
+                seen.append(where)
+    assert {"probe", "calibrate", "validate", "fit", "gpus lint", "explain"} <= set(seen)
 
 
 @pytest.mark.parametrize(

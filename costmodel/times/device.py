@@ -54,20 +54,9 @@ class Device(NamedTuple):
 def device(gpu: Gpu) -> Device:
     """The device of a sheet; what the sheet does not say is assumed, as the constants above state."""
     peak = peak_flops(gpu, "bf16")
-    family = generation(gpu)
+    family = gpu.generation
     each = FLOPS_PER_CORE.get(family, ASSUMED_FLOPS_PER_CORE)
     cores = (gpu.compute.cores if family else None) or max(1, round(peak / each))
     l2 = (gpu.memory.l2_mib or ASSUMED_L2_MIB) * MIB
     vector = vector_peak(gpu) or peak / 16
     return Device(gpu, gpu.bandwidth, cores, l2, link_bytes_per_s(gpu), vector, family)
-
-
-def generation(gpu: Gpu) -> str:
-    """The family of tensor cores, which decides the shapes of tiles."""
-    words = gpu.architecture.lower().split()
-    if "blackwell" in words:
-        return "blackwell" if gpu.memory.type.startswith("HBM") else "blackwell-rtx"
-    for name in ("hopper", "ada", "ampere"):
-        if name in words:
-            return name
-    return ""

@@ -179,7 +179,8 @@ class Clock:
                 return self._pointwise(work, experts)
             case Gather():
                 columns = max(work.width, 1)
-                return self._rows(RowKernel(work.rows, columns, work.bytes.total), "emb")
+                rows = RowKernel(work.rows, columns, work.bytes.total)
+                return self._rows(rows, "emb", work.activation_bytes)
             case Scan():
                 return self._scan(work)
             case Collective():
@@ -273,7 +274,8 @@ class Clock:
         group = work.heads // work.kv_heads
         if work.stage == "softmax":
             rows = work.sequences * work.heads * work.new
-            return self._rows(RowKernel(rows, work.context, work.bytes.total), "softmax")
+            kernel = RowKernel(rows, work.context, work.bytes.total)
+            return self._rows(kernel, "softmax", work.activation_bytes)
         keys = work.sequences * work.context * work.row_bytes
         width = work.qk_dim if work.stage == "qk" else work.v_dim
         inner, outer = (width, work.context) if work.stage == "qk" else (work.context, width)
@@ -286,8 +288,8 @@ class Clock:
         if work.name in AROUND_EXPERTS:
             return self._around_experts(work, experts)
         if not some(work.bytes.total):
-            return 0 * work.values, self.choice("pointwise", Key(op="add", dtype="fp16")).confidence
-        op = next((op for word, op in ROW_OPS if word in work.name), "add")
+            return 0 * work.values, self._row_choice("add", work.activation_bytes).confidence
+        op = row_op(work.name) or "add"
         if op == "append":
             # A cache write's launch is in the attention kernel's time, as it was measured.
             choice = self.choice("prefill", Key(dtype="bf16", kv="bf16"))
@@ -295,16 +297,18 @@ class Clock:
                 return self._formula(share_s, work, choice)
             return append_s(work.bytes.total, self.device, choice.params), choice.confidence
         columns = work.values / work.rows
-        return self._rows(RowKernel(work.rows, columns, work.bytes.total), op)
+        return self._rows(RowKernel(work.rows, columns, work.bytes.total), op, work.activation_bytes)
 
-    def _rows(self, work: RowKernel, op: str) -> tuple[Number, Confidence]:
-        choice = self.choice("pointwise", Key(op=op, dtype="fp16"))
-        return self._formula(pointwise_s, work, choice)
+    def _row_choice(self, op: str, each: int) -> Choice:
+        return self.choice("pointwise", Key(op=op, dtype=row_type(each, self.gpu)))
+
+    def _rows(self, work: RowKernel, op: str, each: int) -> tuple[Number, Confidence]:
+        return self._formula(pointwise_s, work, self._row_choice(op, each))
 
     def _scan(self, work: Scan) -> tuple[Number, Confidence]:
         """No scan kernel was measured: memory as an add's, vector FLOPs at a fifth of the peak."""
         moved = RowKernel(work.tokens, work.width + work.out_width, work.bytes.total)
-        seconds, confidence = self._rows(moved, "add")
+        seconds, confidence = self._rows(moved, "add", work.activation_bytes)
         vector_s = work.vector_flops / (SCAN_SHARE * self.device.vector_flops)
         return seconds + vector_s, Confidence("assumed", max(SCAN_ERROR, confidence.error))
 
@@ -337,6 +341,18 @@ def gemm_type(work: Gemm) -> str:
         return work.math
     bits = 16 if pattern(work.stored) else stored_bits(work.bytes_per_weight)
     return {16: "bf16", 8: "int8_wo", 4: "int4_wo"}[bits]
+
+
+def row_op(name: str) -> str:
+    """Which measured kernel a pointwise op's name says that it is; "" where it says none."""
+    return next((op for word, op in ROW_OPS if word in name), "")
+
+
+def row_type(each: int, gpu: Gpu) -> str:
+    """What the calibrations call a row kernel whose values take `each` bytes: a CPU computes in fp32 what it
+    has no 16-bit units for. On GPUs 16 bit alone was measured, and times rows of any width."""
+    single = each == 4 or math_dtype(gpu, "fp16") == "fp32"
+    return "fp32" if gpu.is_cpu and single else "fp16"
 
 
 def measured_format(work: Gemm) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...hardware.calibration import Calibration, Group, Key
 from ...hardware.spec import Gpu
-from .device import Device, device, generation
+from .device import Device, device
 from .family import Family
 from .share import SHARE
 
@@ -120,10 +120,10 @@ def choose(family: Family, wanted: Key, gpu: Gpu, library: Iterable[Calibrated])
     error = max(group.error.median, LEAST_ERROR + ERROR_PER_DISTANCE * best[0])
     if source.gpu != gpu:
         params = {**family.lent(dict(group.params)), **known}
-        if family.name == "gemm" and generation(gpu):
+        if family.name == "gemm" and gpu.generation:
             params = scaled(params, device(source.gpu), device(gpu))
         error = max(error, group.abroad.median if group.abroad else 0.0)
-        if not generation(gpu) and gpu.vendor not in LIKE_VENDORS:
+        if not gpu.generation and gpu.vendor not in LIKE_VENDORS:
             return Choice(
                 params, Confidence("assumed", max(error, ASSUMED_ERROR), str(group.key), source.gpu.name)
             )

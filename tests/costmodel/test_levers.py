@@ -28,6 +28,7 @@ from infercost.costmodel.setting import Setting, step_cost
 from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.speculative import Speculation, layer_draft, medusa_draft
 from infercost.costmodel.step import Run
+from infercost.hardware.calibration_sheet import calibrated_names
 from infercost.hardware.catalogue import load_gpu
 from infercost.hardware.engine import load_engine
 from infercost.models.catalogue import load_model
@@ -368,3 +369,12 @@ def test_levers_on_different_things_go_in_any_order(
     assert evaluate(one).memory_bytes < evaluate(base).memory_bytes
     most, least = largest_batch(one), largest_batch(base)
     assert most is None or (least is not None and most >= least)
+
+
+def test_the_ladder_of_gpus_is_of_sheets_that_are_priced_and_measured() -> None:
+    """`diagnose` ranks these unasked. MI300X stands for another vendor, though it is neither; a workstation's
+    card is no rung of servers."""
+    tries = LEVERS["gpu"].tries
+    assert isinstance(tries, tuple)
+    known = {name for name in calibrated_names() if load_gpu(name).price}
+    assert {load_gpu(name).name for name in tries} == known - {"rtx-pro-6000-bw"} | {"mi300x"}

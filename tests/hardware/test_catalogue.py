@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from infercost import InputError
-from infercost.hardware.catalogue import ALIASES, gpu_from_text, gpu_names, lint, load_gpu
+from infercost.costmodel.times.transfer import GENERATIONS as PLACES
+from infercost.hardware.calibration_sheet import calibrated_names
+from infercost.hardware.catalogue import gpu_aliases, gpu_from_text, gpu_names, lint, load_gpu, torch_names
+from infercost.hardware.spec import GENERATIONS
 from infercost.sheets import SheetError
 
 
@@ -23,14 +26,34 @@ def test_lint(name: str) -> None:
     assert gpu.name == name
     result = lint(gpu)
     assert not result.problems
-    assert bool(result.exceptions) == (name == "gaudi3"), "the one exception, with its reason in the sheet"
+    assert bool(result.exceptions) == bool(gpu.derivation_exception), (
+        "a reason in the sheet, where it is asked"
+    )
 
 
 def test_aliases() -> None:
     assert load_gpu("A100").name == "a100-80g-sxm"
-    for alias, name in ALIASES.items():
+    assert load_gpu("4090").name == "rtx4090"
+    for alias, name in gpu_aliases().items():
         assert alias not in gpu_names()
         assert load_gpu(alias).name == name
+
+
+def test_what_is_scanned_of_the_sheets_is_what_they_say() -> None:
+    """Names are looked up in the sheets' text: nothing is parsed, and nothing said twice."""
+    every = [load_gpu(name) for name in gpu_names()]
+    aliases = [(alias, gpu.name) for gpu in every for alias in gpu.aliases]
+    assert len(dict(aliases)) == len(aliases), "an alias of two sheets"
+    assert gpu_aliases() == dict(aliases)
+    patterns = [(gpu.torch_name, gpu.name) for gpu in every if gpu.torch_name]
+    assert len(dict(patterns)) == len(patterns), "a card of two sheets"
+    assert torch_names() == dict(patterns)
+
+
+def test_generations_are_those_that_the_time_model_knows() -> None:
+    assert set(GENERATIONS) == set(PLACES)
+    for name in calibrated_names():
+        assert load_gpu(name).generation or load_gpu(name).vendor != "NVIDIA"
 
 
 def test_the_a100_derives_its_peak() -> None:
@@ -76,6 +99,8 @@ memory: {bandwidth_gb_per_s: 1000}
         ("vendor: V", "vendr: V", "vendor"),
         ("cores: 10", "cores: -10", "must be positive"),
         ("source: somewhere", "source: ' '", "'source' is empty"),
+        ("vendor: V", "vendor: V\ngeneration: rubin", "generation is ampere, ada, hopper"),
+        ("vendor: V", "vendor: V\naliases: y", "aliases: must be a list of words"),
         ("title: X", "title: X\nprice: {usd_per_hour: 1}", "'source' is missing"),
     ],
 )
@@ -128,3 +153,10 @@ def test_sheets_are_the_shared_table(shared: Path) -> None:
             assert (ours is None) == (stated is None), (row["id"], column)
             if ours is not None and stated is not None:
                 assert math.isclose(ours, stated, rel_tol=1e-9), (row["id"], column)
+
+
+def test_an_architecture_that_is_a_generation_is_given_as_one() -> None:
+    """Or every time would be assumed, and nothing would say why."""
+    named = GOOD.replace("vendor: V", "vendor: V\narchitecture: Hopper GH100")
+    assert "architecture says hopper" in lint(gpu_from_text(named, "x.yaml")).problems[0]
+    assert not lint(gpu_from_text(f"{named}generation: hopper\n", "x.yaml")).problems

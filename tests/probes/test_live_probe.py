@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 
 from infercost.cli.calibrations import clock_of
-from infercost.costmodel.op import Gather, Gemm, Pointwise
+from infercost.costmodel.op import Gather, Gemm
 from infercost.costmodel.times.expected import Clock
 from infercost.costmodel.times.transfer import Calibrated
 from infercost.hardware.calibration_sheet import calibration_from_text, calibration_text
 from infercost.models.catalogue import load_model, model_names
 from infercost.probes.kernels import CannotRunError, build, check
 from infercost.probes.memory import memory_results
+from infercost.probes.rows import ROW_PROBES, rows_op
 from infercost.probes.save import calibration_of
 from infercost.probes.session import Session, StackOf
 from infercost.probes.stack import Stack
-from infercost.probes.suite import Probe, attend, cpu_suite, gemm, rows_op
+from infercost.probes.suite import Probe, attend, cpu_suite, gemm
 from infercost.probes.target import targets
 
 torch = pytest.importorskip("torch", reason="probing needs torch (extra `probe`)")
@@ -360,8 +361,8 @@ def test_without_torchrun_it_says_how() -> None:
     assert "torchrun --standalone" in done.stderr
 
 
-def test_pointwise_kernels_move_what_was_counted(cpu: Any) -> None:
-    for name, reads, writes in (("copy", 1, 1), ("triad", 2, 1), ("mul", 2, 1), ("silu", 1, 1)):
-        work = rows_op(name, 64, 256, 4, reads, writes)
-        assert isinstance(work, Pointwise)
-        assert build(work, "", cpu, torch).moved == work.bytes.total
+def test_row_kernels_move_what_was_counted(cpu: Any) -> None:
+    for row in ROW_PROBES.values():
+        work = row.work(64, 256, 4)
+        assert build(work, "", cpu, torch).moved == work.bytes.total, row.name
+        check(work, "", cpu, torch)

@@ -22,8 +22,9 @@ from infercost.probes.ceilings import Ceilings
 from infercost.probes.classes import group_of
 from infercost.probes.conditions import CpuWatch, GpuWatch
 from infercost.probes.distributed import bus_bandwidth
+from infercost.probes.rows import rows_op
 from infercost.probes.session import halved
-from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm, rows_op
+from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm
 from infercost.probes.target import sheet_of, targets
 from infercost.probes.timing import Budget, interval, measure, outliers
 from infercost.probes.verdict import FAIL, FAST, INCONCLUSIVE, PASS, RULES, SLOW, Reading, judge
@@ -228,7 +229,12 @@ def test_every_probe_has_a_name_a_class_and_a_place(make: Any, mode: str) -> Non
         assert 0 < probe.band("cpu") <= 0.3
         assert probe.op.bytes.total == probe.work.bytes.total
         if not isinstance(probe.work, Attend) or not probe.work.v_in_k:
-            assert group_of(probe, probe.work)[0] in ("gemm", "prefill", "decode", "pointwise")
+            assert group_of(probe, probe.work, load_gpu("h100"))[0] in (
+                "gemm",
+                "prefill",
+                "decode",
+                "pointwise",
+            )
 
 
 def test_only_keeps_ceilings_and_refuses_what_is_not_there() -> None:
@@ -262,6 +268,14 @@ def test_halving_halves() -> None:
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-bw"),
         ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 3080 Ti", "rtx3080ti"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40g-sxm"),
+        ("NVIDIA GH200 480GB", "gh200-96g"),
+        ("NVIDIA GH200 144G HBM3e", "gh200-144g"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA H20", "h20"),
+        ("AMD Instinct MI300X", "mi300x"),
     ],
 )
 def test_the_sheet_of_a_card(name: str, sheet: str) -> None:
@@ -343,4 +357,4 @@ def test_killed_at_any_moment_the_old_file_or_the_new_one_is_there(tmp_path: Pat
 def test_gemm_and_probe_say_what_they_are() -> None:
     probe = Probe("x", "gemm.fp32", gemm(2, 4, 8, "fp32"))
     assert isinstance(probe.work, Gemm)
-    assert group_of(probe, probe.work)[1].dtype == "fp32"
+    assert group_of(probe, probe.work, load_gpu("cpu"))[1].dtype == "fp32"

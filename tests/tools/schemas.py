@@ -16,7 +16,7 @@ from typing import Any
 from infercost.hardware.calibration import FAMILIES, SCHEMA, Calibration, Key, Spread
 from infercost.hardware.calibration_sheet import MOST_PARAMETERS
 from infercost.hardware.engine import KERNELS, SHARES_OF, Card, Engine, EngineMemory, EngineTimes, Machine
-from infercost.hardware.spec import DTYPES, Compute, Gpu, Memory, Price
+from infercost.hardware.spec import DTYPES, GENERATIONS, Compute, Gpu, Memory, Price
 from infercost.models.recipes import recipe_names
 from infercost.models.sheet import BLOCKS
 from infercost.models.spec import MAX_LAYERS, Encoder, Model, Norm, Stem
@@ -36,6 +36,7 @@ WORDS: dict[tuple[type, str], list[str]] = {
     (Model, "dtype"): ["fp16", "bf16", "fp32"],
     (Memory, "driver_basis"): ["", "seen", "recalled"],
     (Gpu, "link"): ["", "bridge"],
+    (Gpu, "generation"): ["", *GENERATIONS],
     (Gpu, "confidence"): ["high", "medium", "low"],
     (EngineTimes, "kernels"): list(KERNELS),
     (EngineMemory, "share_of"): list(SHARES_OF),
