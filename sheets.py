@@ -57,10 +57,13 @@ MOST_HOLDING = 9
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """The names that hold `name`, else the longest it holds, else those of its first word or spelling."""
+    """The name of the same letters, else those that hold `name`, the longest it holds, or spelled alike."""
     import difflib
 
     known, key = list(dict.fromkeys(names)), _dashed(name)
+    same = [each for each in known if _dashed(each).replace("-", "") == key.replace("-", "")]
+    if same:
+        return same[:1]
     if len(key) > 1:
         holding = [each for each in known if _holds(_dashed(each), key)]
         if holding:

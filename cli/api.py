@@ -25,8 +25,9 @@ from ..sheets import AT_HAND, nearest
 from .app import COMMANDS
 from .output.report import Report
 from .result import Diagnose, Fit, Kv, Ops, Request, Result, Roofline, Serve, Weights
-from .sizes import grouped
+from .sizes import LENGTHS, grouped
 from .subcommand import as_printed, command_of, report_of
+from .synonyms import called_here
 
 Count = int | str
 Name = str | os.PathLike[str]
@@ -238,7 +239,10 @@ def _as_words(
             continue
         key = argument.rstrip("_")
         if key not in known:
-            hint = nearest(key, known) or f"; its options are {', '.join(known)}"
+            own = {f"--{each.replace('_', '-')}": each for each in known}
+            here = called_here(f"--{key.replace('_', '-')}", own)
+            hint = f"; here it is {' or '.join(here)}" if here else nearest(key, known)
+            hint = hint or f"; its options are {', '.join(known)}"
             raise InputError(f"{name} has no option '{argument[:60]}'{hint}")
         option = f"--{key.replace('_', '-')}"
         if known[key].is_flag:
@@ -252,7 +256,7 @@ def _as_words(
         if key in LIMITS and not isinstance(value, (str, os.PathLike)):
             texts = [f"{float(text):.12f}".rstrip("0").rstrip(".") + "s" for text in texts]
         # Numbers that commas alone would run together (`grouped`) are told apart by a space too.
-        between = ", " if grouped(texts) else ","
+        between = ", " if known[key].opts[0] in LENGTHS and grouped(texts) else ","
         for text in texts if known[key].multiple else [between.join(texts)]:
             out += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return out

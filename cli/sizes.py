@@ -46,7 +46,7 @@ def token_list(text: str, option: str, most: int = MAX_POINTS) -> list[int]:
     """One count or several between commas, `2k,8k,32k`; a range `1k..128k*2` or `1k..16k+1k` is the counts
     from the first to no more than the second, each so many times, or so much more than, the one before."""
     parts = words(text, option)
-    whole = [] if ", " in text or option in SMALL else grouped(parts)
+    whole = grouped(parts) if option in LENGTHS and ", " not in text else []
     if whole:
         raise InputError(
             f"{option} '{text[:60]}': without commas in a number it is {','.join(whole)[:60]}; "
@@ -60,8 +60,8 @@ def token_list(text: str, option: str, most: int = MAX_POINTS) -> list[int]:
     return out
 
 
-SMALL = ("--gen", "--batch", "--concurrency", "--tp", "--pp", "--ep")
-"""Options whose counts are small, so that commas are between them: `--batch 64,512`."""
+LENGTHS = ("--seq", "--prompt")
+"""Options of lengths, which people copy with commas in them; other counts are small (`--gen 100,200`)."""
 
 
 def grouped(parts: list[str]) -> list[str]:

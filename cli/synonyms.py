@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -155,7 +155,7 @@ NOT_NEEDED = {
 }
 """Options that a command has no use for, and why."""
 
-LOOKED_AT = ("request", "serve", "fit", "sweep", *COMMANDS)
+LOOKED_AT = ("request", "fit", "serve", "sweep", *COMMANDS)
 """Commands in the order in which one is named for an option that the one asked has not."""
 
 COMMAND_WORDS = {
@@ -217,13 +217,13 @@ def option_hint(given: str, context: Any) -> str:
     why = NOT_NEEDED.get((command, long))
     if why:
         return f"; {why}"
-    meant = [options for options, called in MEANINGS if _is_called(plain, called.split())]
-    here = list(dict.fromkeys(own[name] for options in meant for name in _first(options, own)))
+    here = called_here(plain, own)
     if here:
         return f"; here it is {' or '.join(here)} (infercost {command} --help)"
-    wanted = [long, *(name for options in meant for name in options)]
+    wanted = [long, *(name for options in _meant(plain) for name in options)]
     for name in wanted:
-        home = next((each for each in LOOKED_AT if each != command and name in options_of(each)), None)
+        homes = (each for each in LOOKED_AT if each != command and options_of(each).get(name) == name)
+        home = next(homes, None)
         if home is not None:
             called = "it" if name == long else name
             return f"; {called} is of {home} (infercost {home} --help)"
@@ -231,15 +231,21 @@ def option_hint(given: str, context: Any) -> str:
     return close or f"; `infercost {command} --help` lists them"
 
 
+def called_here(plain: str, own: dict[str, str]) -> list[str]:
+    """Options among `own` that mean what `plain` is called elsewhere, the first of each meaning."""
+    found = [next((own[name] for name in options if name in own), None) for options in _meant(plain)]
+    return list(dict.fromkeys(name for name in found if name is not None))
+
+
+def _meant(plain: str) -> list[tuple[str, ...]]:
+    return [options for options, called in MEANINGS if _is_called(plain, called.split())]
+
+
 def _is_called(plain: str, called: list[str]) -> bool:
     """Whether an option as it was typed is one of these words."""
     bare = plain.lstrip("-")
     short = f"-{bare}" in called and (len(bare) > 1 or not plain.startswith("--"))
     return short or (len(bare) > 1 and bare in called)
-
-
-def _first(options: Iterable[str], own: Iterable[str]) -> list[str]:
-    return [name for name in options if name in own][:1]
 
 
 def options_of(command: str) -> dict[str, str]:
@@ -265,6 +271,8 @@ def _command_hint(given: str, context: Any) -> str:
     inner = list(getattr(context.command, "commands", {}))
     if group in ("models", "gpus"):
         return nearest(given, inner) or f"; one of them is shown by `infercost {group} show {given[:60]}`"
+    if group:
+        return nearest(given, inner) or f"; `infercost {group} --help` lists them"
     word = given.lower().replace("_", "-")
     if word == "help":
         return "; `infercost --help`, or of a command: infercost kv --help"

@@ -145,6 +145,11 @@ def test_every_meaning_is_an_option_of_some_command() -> None:
     assert not any(option in options_of(command) for command, option in NOT_NEEDED)
 
 
+def test_an_argument_of_python_by_another_name() -> None:
+    with pytest.raises(infercost.InputError, match=r"no option 'kv_cache_dtype'; here it is kv$"):
+        infercost.fit("llama-7b", kv_cache_dtype="fp8")
+
+
 def test_the_same_thing_by_the_engines_names(ask: Callable[..., Any]) -> None:
     fit = ("fit", "--model", "llama-3-8b", "--gpu", "h100")
     assert ask(*fit, "--context", "4k", "--tensor-parallel-size", "2") == ask(
