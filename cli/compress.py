@@ -18,6 +18,7 @@ from ..models.recipes import find_recipe
 from . import options as o
 from . import training as t
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import WhatIf, document, encoder_positions, grid, kv_formats, model_source, models
 from .output.report import Sink, emit
 from .pruning import answer_of, point_of
@@ -42,7 +43,9 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def compress(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     keep_layers: Annotated[int | None, typer.Option("--keep-layers", help="Layers that stay.")] = None,
@@ -122,12 +125,7 @@ def compress(
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     calibration: o.CalibrationOption = "auto",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """What pruning and distillation save, and what they cost first: bytes, FLOPs, time, dollars.
 
@@ -140,7 +138,6 @@ def compress(
     infercost compress --distil --teacher llama-3-70b --student llama-3-8b --tokens 10B
     infercost compress --distil --teacher llama-3-70b --student 8b --examples 100k --prompt 300 --gen 500
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     kept = Kept(keep_layers, keep_heads, keep_kv_heads, keep_ffn, keep_experts, keep_hidden)
     tokens = t.token_count(retrain_tokens, "--retrain-tokens")

@@ -8,7 +8,8 @@ import typer
 
 from .. import InputError
 from . import options as o
-from .inputs import WhatIf, document, inferred_notes, limit_notes, model_source, window_tokens
+from .groups import grouped
+from .inputs import WhatIf, document, inferred_notes, limit_notes, model_source
 from .output.report import Report, Sink, Table, emit
 from .sizes import tokens, words
 from .text import count, number, plural
@@ -34,7 +35,9 @@ def complete_topic(incomplete: str) -> list[str]:
 
 
 @app.command()
+@grouped
 def explain(
+    *,
     topic: Annotated[
         str | None,
         typer.Argument(help="A number or a system; none lists them.", autocompletion=complete_topic),
@@ -73,17 +76,8 @@ def explain(
         float, typer.Option("--rope-base", help="Base of rotary positions, which sheets do not have.")
     ] = 10_000.0,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """The formula behind a number, with its letters filled in; what a named system changes in the bill.
 
@@ -94,7 +88,6 @@ def explain(
     infercost explain pagedattention
     infercost explain yarn --scale 8
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     asked = Asked(
         None if model is None else _one(model, "--model"),
@@ -107,7 +100,7 @@ def explain(
         calibration,
         scale,
         rope_base,
-        WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window)),
+        what_if,
     )
     if topic is None:
         emit(_list(), sink)

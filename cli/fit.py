@@ -27,6 +27,7 @@ from ..hardware.catalogue import gpu_names, load_gpu
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from . import options as o
+from .groups import grouped
 from .inputs import (
     WhatIf,
     document,
@@ -39,7 +40,6 @@ from .inputs import (
     model_source,
     models,
     whole_context,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -106,7 +106,9 @@ class Answer(NamedTuple):
 
 
 @app.command()
+@grouped
 def fit(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     seq: Annotated[
@@ -166,17 +168,8 @@ def fit(
     ] = None,
     plot: o.Plot = None,
     require: Annotated[bool, typer.Option("--require", help="Exit 1 where it does not fit.")] = False,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Does it fit: the memory bill, the longest context, the most sequences, the fewest GPUs.
 
@@ -190,10 +183,8 @@ def fit(
     infercost fit --model llama-3-70b --gpu all --seq 8k
     infercost fit --model llama-3-8b --gpu h100 --seq 32k --batch 8 --plot memory.svg
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()

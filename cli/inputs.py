@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from .. import InputError
 from ..models.catalogue import load_model
@@ -18,14 +20,21 @@ from .sizes import MAX_POINTS, token_list, tokens, words
 class WhatIf(NamedTuple):
     """Overrides of a model's shape; None leaves what the sheet says."""
 
-    layers: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    window: int | None = None
+    layers: Annotated[int | None, typer.Option("--layers", help="What if: this many layers.")] = None
+    heads: Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")] = None
+    kv_heads: Annotated[
+        int | None, typer.Option("--kv-heads", help="What if: this many KV heads (1 is MQA).")
+    ] = None
+    head_dim: Annotated[int | None, typer.Option("--head-dim", help="What if: heads this wide.")] = None
+    window: Annotated[
+        str | None,
+        typer.Option("--window", help="What if: a window of this many tokens on every attention layer."),
+    ] = None
 
     def given(self) -> dict[str, int]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        window = None if self.window is None else tokens(self.window, "--window")
+        changes = self._replace(window=None)._asdict() | {"window": window}
+        return {name: value for name, value in changes.items() if value is not None}
 
     def apply(self, model: Model) -> Model:
         """`model` with these changes. Raises InputError where they make no model."""
@@ -37,10 +46,6 @@ class WhatIf(NamedTuple):
         if layers is not None:
             model = model.with_layers(layers)
         return model.with_attention(**changes) if changes else model
-
-
-def window_tokens(text: str | None) -> int | None:
-    return None if text is None else tokens(text, "--window")
 
 
 def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:

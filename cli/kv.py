@@ -12,6 +12,7 @@ from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -24,7 +25,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -66,7 +66,9 @@ class Point(NamedTuple):
 
 
 @app.command()
+@grouped
 def kv(
+    *,
     model: o.Model = None,
     seq: Annotated[
         str | None,
@@ -80,11 +82,7 @@ def kv(
     batch: o.Batch = "1",
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    what_if: WhatIf,
     alloc: Annotated[
         str | None,
         typer.Option("--alloc", help="What allocators take: paged, static, concat, or several of them."),
@@ -107,12 +105,7 @@ def kv(
     kv_budget: o.KvBudget = None,
     blocks: o.Blocks = None,
     plot: o.Plot = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """KV cache and state: bytes by layer group, for any lengths and formats.
 
@@ -127,7 +120,6 @@ def kv(
     infercost kv --model llama-3-70b,gemma-3-27b,deepseek-v3 --seq 128k --plot cache.svg
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     if plot is not None:
         from .pictures.file import check_plot
 
@@ -136,7 +128,6 @@ def kv(
     pooled = flags is not None and flags.memory is not None
     library = flags is not None and not pooled
     parallel = Parallel(tp=tp)
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     policies = _policies(alloc, None if pooled else block, max_len)
     _check_policies(policies, None if pooled else block, max_len)
     chosen = models(model, what_if, "kv")

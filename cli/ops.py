@@ -13,6 +13,7 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.spec import Model
 from . import options as o
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -23,7 +24,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -69,7 +69,9 @@ TEXTBOOK = {
 
 
 @app.command()
+@grouped
 def ops(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     seq: o.Seq = None,
@@ -87,18 +89,9 @@ def ops(
     encoder_seq: o.EncoderSeq = None,
     engine: o.Engine = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    what_if: WhatIf,
     ridge_lead: o.RidgeOption = "textbook",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Every operation of a step: FLOPs, bytes by class, intensity, verdict, floor.
 
@@ -108,8 +101,6 @@ def ops(
     infercost ops --model llama-3-8b --phase prefill --seq 1k,4k,16k
     infercost ops --model llama-7b --batch 8 --seq 1024 --accounting textbook
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
     how = StepOptions(

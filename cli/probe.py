@@ -20,6 +20,7 @@ from ..models.catalogue import load_model
 from ..sheets import MAX_JSON_BYTES, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of, shipped_clock
+from .groups import grouped
 from .output.report import Report, Sink, Table, emit, write_file
 from .sizes import tokens as token_count
 from .sizes import words
@@ -54,7 +55,9 @@ class ProbeFailedError(InfercostError):
 
 
 @app.command()
+@grouped
 def probe(
+    *,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 or all (default: CUDA where it is).")
     ] = None,
@@ -88,12 +91,7 @@ def probe(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="SLOW and FAST fail, too.")] = False,
     require: Annotated[bool, typer.Option("--require", help="INCONCLUSIVE is exit 2.")] = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Run real kernels and hold every prediction to them.
 
@@ -104,11 +102,10 @@ def probe(
     infercost probe --full --save --results probe.jsonl
     infercost probe --quick --check last.json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
-    if quiet:
+    if sink.quiet:
         raise InputError("--quiet: this command has no one number; use --json")
-    for path in (output, save_to):
+    for path in (sink.output, save_to):
         if path is not None:
             _writable(Path(path))
     if save:

@@ -8,7 +8,8 @@ import typer
 
 from .. import InputError
 from . import options as o
-from .inputs import WhatIf, choice, models, window_tokens
+from .groups import grouped
+from .inputs import WhatIf, choice, models
 from .output.report import Report, Sink, emit
 from .sizes import byte_size, share, tokens, words
 
@@ -36,7 +37,9 @@ MODES = {
 
 
 @app.command()
+@grouped
 def quant(
+    *,
     values: Annotated[
         str | None,
         typer.Option("--values", help="Numbers to quantise: 1.2,2.4,3.6; rows between semicolons."),
@@ -110,17 +113,8 @@ def quant(
     ] = False,
     encoder_seq: o.EncoderSeq = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Quantisation: codes and error of given numbers; formats and schemes compared on a model.
 
@@ -134,9 +128,7 @@ def quant(
     infercost quant --same-memory 30GB --bits 4,8
     infercost quant --formats
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     given: dict[str, Any] = {
         "activations": activations,
         "alpha": alpha,

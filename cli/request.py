@@ -22,6 +22,7 @@ from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -34,7 +35,6 @@ from .inputs import (
     model_source,
     models,
     reads_through_encoder,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -118,7 +118,9 @@ class Answer(NamedTuple):
 
 
 @app.command()
+@grouped
 def request(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[
@@ -177,17 +179,8 @@ def request(
     price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     plot: o.Plot = None,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """One request: time to first token, per token, end to end; memory, energy, dollars.
 
@@ -201,11 +194,9 @@ def request(
     infercost request --model llama-3-70b --gpu h20 --tp 4 --prefill-gpu h100 --prompt 8k
     infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --measured llama-bench.json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     choice(phase, ("both", "prefill", "decode"), "--phase")
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     ran = None
     if measured is not None:
         from ..probes.measured_run import measured_run

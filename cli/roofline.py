@@ -24,6 +24,7 @@ from ..models.spec import Model
 from ..sheets import MAX_JSON_BYTES, check, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -33,7 +34,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
 )
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .pictures.file import check_plot, draw
@@ -71,7 +71,9 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def roofline(
+    *,
     gpu: o.Gpu = "a100",
     dtype: Annotated[
         str | None,
@@ -94,23 +96,14 @@ def roofline(
     encoder_seq: o.EncoderSeq = None,
     engine: o.Engine = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    what_if: WhatIf,
     ridge_lead: o.RidgeOption = "textbook",
     measured: Annotated[
         str | None, typer.Option("--measured", help="Place what `infercost probe --json` measured, too.")
     ] = None,
     plot: o.Plot = None,
     no_plot: o.NoPlot = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Ridge points of a GPU, and where a model's operations fall under its roof.
 
@@ -122,7 +115,6 @@ def roofline(
     infercost roofline --gpu cpu --dtype fp32 --measured probe.json
     infercost roofline --gpu a100,h100 --model llama-7b --seq 1024 --plot roofline.svg
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     check_plot(plot)
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
@@ -130,7 +122,6 @@ def roofline(
     how = StepOptions(
         phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
     ).checked()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]
     seqs: list[int] = [0]

@@ -19,6 +19,7 @@ from ..models.recipes import find_recipe
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -28,7 +29,6 @@ from .inputs import (
     kv_formats,
     model_source,
     models,
-    window_tokens,
 )
 from .output.report import Report, Sink, emit
 from .pictures.file import check_plot, draw
@@ -74,7 +74,9 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def serve(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens.")] = None,
@@ -159,17 +161,8 @@ def serve(
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Many requests: throughput against latency, limits, dollars per million tokens, the schedules.
 
@@ -182,7 +175,6 @@ def serve(
     infercost serve --model llama-3-8b --gpu h100 --prompt 2k --tpot 20ms --plot curve.svg
     infercost serve --actual 12000 --tp 8 --price 2.50
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     checked_price(price)
@@ -201,7 +193,6 @@ def serve(
         return
     if not 1 <= requests <= MAX_REQUESTS:
         raise InputError(f"--requests is from 1 to {MAX_REQUESTS:,}, not {requests:,}")
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     chosen = models(model, what_if, "serve")
     jobs = None
     if trace is None:

@@ -10,6 +10,7 @@ import typer
 
 from .. import InputError
 from . import options as o
+from .groups import grouped
 from .output.report import Report, Sink, emit
 from .speculate_options import Asked
 
@@ -48,7 +49,9 @@ MODES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 
 
 @app.command()
+@grouped
 def speculate(
+    *,
     model: o.Model = None,
     draft: Annotated[
         str | None,
@@ -158,12 +161,7 @@ def speculate(
         typer.Option("--rows", help="CSV of measured speed-ups with accepted lengths: errors by method."),
     ] = None,
     calibration: o.CalibrationOption = "auto",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Fewer passes of a large model: drafts, Medusa heads, MTP, early exit, cascades, and what they gain.
 
@@ -177,7 +175,6 @@ def speculate(
     infercost speculate --cascade llama-3-8b,llama-3-70b --accept 0.6 --gpu h100 --tp 1,4
     infercost speculate --rows measured.csv
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     asked = Asked(
         model=model,

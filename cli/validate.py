@@ -10,6 +10,7 @@ from .. import InputError
 from ..hardware.catalogue import load_gpu
 from . import options as o
 from .calibrations import library_of
+from .groups import grouped
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .pictures.file import check_plot, draw
 from .pictures.measured import measured_chart
@@ -38,7 +39,9 @@ MOST_NAMED = 8
 
 
 @app.command()
+@grouped
 def validate(
+    *,
     kernels: Annotated[
         list[str] | None,
         typer.Option("--kernels", help="CSV of measured kernel times; repeatable."),
@@ -60,12 +63,7 @@ def validate(
     groups: Annotated[bool, typer.Option("--groups/--no-groups", help="A line for every group.")] = True,
     plot: o.Plot = None,
     no_plot: o.NoPlot = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Predicted against measured times of kernels or requests: error tables, and rows that beat physics.
 
@@ -78,7 +76,6 @@ def validate(
     infercost validate --kernels gemm.csv --plot errors.svg
     infercost validate --kernels gemm.csv --assert 'totals.gemm.mape < 0.10'
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     if end_to_end:

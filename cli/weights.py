@@ -13,6 +13,7 @@ from ..costmodel.weights import WeightBill, nominal_bytes, weight_bill
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from . import options as o
+from .groups import Without, grouped
 from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models, without_constant
 from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
@@ -39,7 +40,9 @@ class Point(NamedTuple):
 
 
 @app.command()
+@grouped
 def weights(
+    *,
     model: o.Model = None,
     weights: o.Weights = None,
     batch: o.Batch = "1",
@@ -54,16 +57,8 @@ def weights(
     formats: Annotated[
         bool, typer.Option("--formats", help="List every weight format, recipe and KV format.")
     ] = False,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: Annotated[WhatIf, Without("window")],
+    sink: Sink,
 ) -> None:
     """Weights: bytes by component, format and recipe.
 
@@ -75,7 +70,6 @@ def weights(
     infercost weights --params 7e9 --bits 16
     infercost weights --formats
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     choice(accounting, ("kernel", "textbook"), "--accounting")
     if formats:
         from .formats import formats_report
@@ -83,11 +77,11 @@ def weights(
         emit(formats_report(), sink)
         return
     if params is not None or bits is not None:
-        given = {"--model": model, "--weights": weights, **WhatIf(layers, heads, kv_heads, head_dim).given()}
+        given = {"--model": model, "--weights": weights, **what_if.given()}
         emit(_nominal(params, bits, [name for name, value in given.items() if value is not None]), sink)
         return
     Run(skew=skew)  # refuses a skew that is none
-    chosen = models(model, WhatIf(layers, heads, kv_heads, head_dim), "weights")
+    chosen = models(model, what_if, "weights")
     batches = token_list(batch, "--batch")
     names = [None] if weights is None else words(weights, "--weights")
     points = []
@@ -97,10 +91,9 @@ def weights(
     listed = len(points) > 1 or any("," in text for text in (model or "", weights or "", batch))
     textbook = accounting == "textbook"
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
-    what_if = WhatIf(layers, heads, kv_heads, head_dim).given()
     inputs: dict[str, Any] = {
         "command": "weights",
-        "what_if": what_if,
+        "what_if": what_if.given(),
         "skew": skew,
         "accounting": accounting,
     }
