@@ -27,6 +27,7 @@ from ..hardware.catalogue import gpu_names, load_gpu
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from . import options as o
+from .engine_flags import CONCATENATING, Flags
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -44,7 +45,6 @@ from .inputs import (
 )
 from .output.report import Report, Sink, Table, emit
 from .pictures.file import check_plot
-from .pools import CONCATENATING, Flags
 from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
 
@@ -139,13 +139,7 @@ def fit(
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
-    engine: o.Engine = None,
-    block: o.Block = None,
-    ubatch: o.MicroBatch = None,
-    dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = 0.8,
-    kv_budget: o.KvBudget = None,
-    blocks: o.Blocks = None,
+    flags: Flags,
     context: Annotated[
         str | None, typer.Option("--context", help="CUDA context on a rank (default: the engine's).")
     ] = None,
@@ -187,7 +181,7 @@ def fit(
     check_plot(plot)
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
-    flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
+    flags = flags.checked()
     reserve = Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None
     given = Given(
         *(
@@ -199,7 +193,7 @@ def fit(
                 (nccl, "--nccl"),
                 (graphs, "--graphs"),
                 (capacity, "--capacity"),
-                (kv_budget, "--kv-budget"),
+                (flags.budget, "--kv-budget"),
             )
         )
     )
@@ -232,7 +226,7 @@ def fit(
             given=given,
             draft=drafting,
         )
-        answers.append(_answer(load, setting, blocks))
+        answers.append(_answer(load, setting, flags.blocks))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
     inputs: dict[str, Any] = {

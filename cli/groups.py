@@ -20,11 +20,15 @@ class Without:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as Typer is to see it: a parameter that is a NamedTuple of options stands for its fields."""
+    """`command` as Typer is to see it: a parameter that is a NamedTuple of options stands for its fields.
+
+    A field that the command also has as a parameter stands where that does, and is in the record too.
+    """
     hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
     records: dict[str, tuple[Any, list[str]]] = {}
     options: list[inspect.Parameter] = []
-    for name, one in inspect.signature(command).parameters.items():
+    for name, one in own.items():
         kind, absent = _record(hints[name])
         if kind is None:
             options.append(one.replace(annotation=hints[name], kind=one.KEYWORD_ONLY))
@@ -38,12 +42,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
                 field, one.KEYWORD_ONLY, default=defaults.get(field, one.empty), annotation=texts[field]
             )
             for field in fields
+            if field not in own
         ]
 
     @wraps(command)
     def spelled(**given: Any) -> None:
         for name, (kind, fields) in records.items():
-            given[name] = kind(**{field: given.pop(field) for field in fields})
+            take = {field: given[field] if field in own else given.pop(field) for field in fields}
+            given[name] = kind(**take)
         command(**given)
 
     del spelled.__dict__["__wrapped__"]

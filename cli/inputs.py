@@ -48,6 +48,9 @@ class WhatIf(NamedTuple):
         return model.with_attention(**changes) if changes else model
 
 
+SHAPE = tuple(f"--{name.replace('_', '-')}" for name in WhatIf._fields)
+
+
 def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
     """The models of --model, each with the what-ifs applied."""
     if not text:

@@ -12,6 +12,7 @@ from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
+from .engine_flags import Flags
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -32,7 +33,7 @@ from .sizes import token_list, tokens, words
 from .text import count, plural, size, size_both
 
 if TYPE_CHECKING:
-    from .pools import Flags, Taken
+    from .pools import Taken
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -96,14 +97,7 @@ def kv(
         typer.Option("--prompt", help="With --gen instead of --seq: prompt tokens (--alloc concat)."),
     ] = None,
     gen: Annotated[str | None, typer.Option("--gen", help="Generated tokens after --prompt.")] = None,
-    engine: o.Engine = None,
-    chunk: o.BatchedTokens = None,
-    ubatch: o.MicroBatch = None,
-    tp: o.Tp = 1,
-    dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = 0.8,
-    kv_budget: o.KvBudget = None,
-    blocks: o.Blocks = None,
+    flags: Flags,
     plot: o.Plot = None,
     sink: Sink,
 ) -> None:
@@ -124,10 +118,10 @@ def kv(
         from .pictures.file import check_plot
 
         check_plot(plot)
-    flags = _flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks)
-    pooled = flags is not None and flags.memory is not None
-    library = flags is not None and not pooled
-    parallel = Parallel(tp=tp)
+    flags = flags.checked()
+    pooled = flags.memory is not None
+    library = flags.engine is not None and not pooled
+    parallel = Parallel(tp=flags.tp)
     policies = _policies(alloc, None if pooled else block, max_len)
     _check_policies(policies, None if pooled else block, max_len)
     chosen = models(model, what_if, "kv")
@@ -148,7 +142,7 @@ def kv(
                 for policy in policies
             ]
             rank_bill = None
-            if tp > 1:
+            if flags.tp > 1:
                 rank_bill = cache_bill(
                     shard_model(one, parallel),
                     length,
@@ -158,24 +152,24 @@ def kv(
                     library,
                 )
             by_engine = None
-            if flags is not None and pooled:
+            if pooled:
                 from .pools import taken
 
                 by_engine = taken(flags, one, fmt, length, sequences, parallel)
             points.append(
-                Point(one, length, sequences, fmt, bill, positions, allocated, tp, rank_bill, by_engine)
+                Point(one, length, sequences, fmt, bill, positions, allocated, flags.tp, rank_bill, by_engine)
             )
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
     inputs: dict[str, Any] = {
         "command": "kv",
         "what_if": what_if.given(),
-        "engine": flags.engine if flags else "serving",
+        "engine": flags.engine or "serving",
     }
-    if flags is not None and pooled:
+    if pooled:
         inputs |= {
             "engine_flags": flags.how()._asdict(),
             "kv_budget_bytes": flags.budget_bytes,
-            "blocks": blocks,
+            "blocks": flags.blocks,
         }
     if start is not None:
         inputs |= {"prompt": start, "gen": grown[0] - start}
@@ -191,25 +185,6 @@ def kv(
         draw_cache(plot, points, flags, library)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
-
-
-def _flags(
-    engine: str | None,
-    block: str | None,
-    chunk: str | None,
-    ubatch: str | None,
-    dcp: int,
-    window_share: float,
-    budget: str | None,
-    blocks: int | None,
-) -> Flags | None:
-    """The engine and its flags; None where neither is given, and nothing about engines need be read."""
-    plain = (engine, chunk, ubatch, budget, blocks) == (None,) * 5 and (dcp, window_share) == (1, 0.8)
-    if plain:
-        return None
-    from .pools import Flags
-
-    return Flags(engine, block, chunk, ubatch, dcp, window_share, budget, blocks).checked()
 
 
 def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:

@@ -24,7 +24,7 @@ from ..models.spec import Model
 from ..sheets import MAX_JSON_BYTES, check, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of
-from .groups import grouped
+from .groups import Without, grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -56,10 +56,12 @@ from .step_options import (
     step_notes,
 )
 from .text import count, number, plural, seconds, si
+from .unused import refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MAX_MEASURED = 10_000
+ROOF_READS = ("--gpu", "--dtype", "--calibration", "--ridge", "--measured", "--plot", "--no-plot")
 CONVENTIONS = {
     "ridge": "peak / bandwidth: textbook reads the bandwidth's GB as 2^30, datasheet as 10^9; times always "
     "use bytes per second",
@@ -73,6 +75,7 @@ CONVENTIONS = {
 @app.command()
 @grouped
 def roofline(
+    ctx: typer.Context,
     *,
     gpu: o.Gpu = "a100",
     dtype: Annotated[
@@ -84,18 +87,7 @@ def roofline(
     model: o.Model = None,
     seq: o.Seq = None,
     batch: o.Batch = "1",
-    phase: o.Phase = "both",
-    weights: o.Weights = None,
-    kv_format: o.Kv = None,
-    attention: o.AttentionKernel = "flash",
-    mla: o.Mla = "auto",
-    fusion: o.Fusion = "engine",
-    full_attention: o.FullAttention = False,
-    all_logits: o.AllLogits = False,
-    skew: o.Skew = 0.0,
-    encoder_seq: o.EncoderSeq = None,
-    engine: o.Engine = None,
-    calibration: o.CalibrationOption = "auto",
+    how: Annotated[StepOptions, Without("accounting")],
     what_if: WhatIf,
     ridge_lead: o.RidgeOption = "textbook",
     measured: Annotated[
@@ -119,18 +111,17 @@ def roofline(
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
-    how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
-    ).checked()
+    how.checked()
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]
     seqs: list[int] = [0]
     if model:
         chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
     else:
-        _check_alone(seq, batch, weights, kv_format, encoder_seq, what_if)
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+        why = "the GPU's roof alone has none of it; add --model to place operations under it"
+        refuse_all_but(ctx, "", ROOF_READS, why)
+    recipes = [None] if how.weights is None else words(how.weights, "--weights")
+    caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")
     batches = token_list(batch, "--batch")
     combos = list(grid(gpus, chosen, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
@@ -144,7 +135,7 @@ def roofline(
     for (asked, device), one, length, sequences, recipe, cache in combos:
         built = phases(one, device, length, sequences, recipe, cache, how) if one else []
         used = _dtype(device, dtype, built)
-        point = _point(device, used, built, ridge_lead, seen, calibration)
+        point = _point(device, used, built, ridge_lead, seen, how.calibration)
         points.append(point)
         reports.append(_report(asked, device, used, point, one, built, ridge_lead))
     final = _compare(points, reports, ridge_lead) if listed else reports[0]
@@ -163,25 +154,6 @@ def roofline(
     )
     final.quiet = [repr(point["ridge"]["headline"]) for point in points]
     emit(final, sink)
-
-
-def _check_alone(
-    seq: str | None,
-    batch: str,
-    weights: str | None,
-    kv_format: str | None,
-    encoder_seq: str | None,
-    what_if: WhatIf,
-) -> None:
-    """Without a model, an option that only a model answers to would be silently ignored."""
-    asked = {"--seq": seq, "--weights": weights, "--kv": kv_format, "--encoder-seq": encoder_seq}
-    given = [name for name, value in asked.items() if value is not None]
-    given += [f"--{name.replace('_', '-')}" for name in what_if.given()] + ["--batch"] * (batch != "1")
-    if given:
-        raise InputError(
-            f"{', '.join(given)} without --model: the GPU's roof alone has none of it; "
-            "add --model to place operations under it"
-        )
 
 
 def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:

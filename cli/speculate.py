@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
 from .. import InputError
-from . import options as o
 from .groups import grouped
 from .output.report import Report, Sink, emit
 from .speculate_options import Asked
@@ -51,116 +49,7 @@ MODES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 @app.command()
 @grouped
 def speculate(
-    *,
-    model: o.Model = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            "--draft",
-            "-d",
-            help="What drafts: a model, mtp or eagle (one layer like the target's last), lookup (nothing).",
-            autocompletion=o.complete_model,
-        ),
-    ] = None,
-    alpha: Annotated[
-        str | None,
-        typer.Option("--alpha", help="Probability that a drafted token is accepted; 0.6,0.8 sweeps."),
-    ] = None,
-    accepted: Annotated[
-        float | None,
-        typer.Option(
-            "--accepted", help="Tokens that a round yields, where they were measured (for --alpha)."
-        ),
-    ] = None,
-    gamma: Annotated[
-        str | None,
-        typer.Option("--gamma", help="Tokens drafted a round; 2,4,8 sweeps (default: the best of 1 to 16)."),
-    ] = None,
-    gpu: o.Gpu = "a100",
-    batch: o.Batch = "1",
-    seq: o.Seq = None,
-    tp: Annotated[
-        str | None,
-        typer.Option("--tp", help="Tensor-parallel ranks; of a cascade, one for all models or one of each."),
-    ] = None,
-    draft_tp: Annotated[
-        str | None, typer.Option("--draft-tp", help="Ranks of a draft model (default: as --tp).")
-    ] = None,
-    weights: o.Weights = None,
-    draft_weights: Annotated[
-        str | None, typer.Option("--draft-weights", help="Weight format or recipe of the draft model.")
-    ] = None,
-    kv_format: o.Kv = None,
-    medusa: Annotated[
-        str | None,
-        typer.Option(
-            "--medusa",
-            help="Heads by how often each guesses right: 0.75,0.5; its next guesses too: 0.75/0.1,0.5/0.2.",
-        ),
-    ] = None,
-    tree: Annotated[
-        str | None, typer.Option("--tree", help="Tokens of the verified tree, its root counted.")
-    ] = None,
-    draft_cost: Annotated[
-        float | None,
-        typer.Option(
-            "--draft-cost", "--c", help="Without a model: a draft pass, in steps of the target (0)."
-        ),
-    ] = None,
-    verify_cost: Annotated[
-        float | None,
-        typer.Option(
-            "--verify-cost", "--v", help="Without a model: a verify pass, in steps of the target (1)."
-        ),
-    ] = None,
-    host_us_per_layer: Annotated[
-        float | None,
-        typer.Option(
-            "--host-us-per-layer",
-            help="Microseconds the host takes to launch a layer, draft and target (0: CUDA graphs; "
-            "PyTorch without them takes about 450).",
-        ),
-    ] = None,
-    walk: Annotated[
-        str | None,
-        typer.Option(
-            "--walk", help="Rounds as they went: accepted tokens of each, 2,0,1,3; no model needed."
-        ),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option("--every", help="Early exit: a head is asked after every so many layers.")
-    ] = None,
-    exit_prob: Annotated[
-        float | None,
-        typer.Option("--exit-prob", help="Early exit: probability that a token leaves at a check."),
-    ] = None,
-    exits: Annotated[
-        str | None,
-        typer.Option("--exits", help="Early exit: shares of tokens that leave after layers, 8:0.2,16:0.3."),
-    ] = None,
-    cascade: Annotated[
-        str | None,
-        typer.Option("--cascade", help="Models from cheap to dear, or what an answer of each costs: 1,10."),
-    ] = None,
-    accept: Annotated[
-        str | None,
-        typer.Option("--accept", help="Cascade: share of answers taken of each model but the last."),
-    ] = None,
-    scorer: Annotated[
-        float | None,
-        typer.Option("--scorer", help="Cascade: cost of judging an answer, as those of --cascade."),
-    ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Cascade: prompt tokens (1k).")] = None,
-    gen: Annotated[str | None, typer.Option("--gen", help="Cascade: tokens out (256).")] = None,
-    price: Annotated[
-        float | None,
-        typer.Option("--price", help="Cascade: dollars per GPU and hour (default: the sheet's, dated)."),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        typer.Option("--rows", help="CSV of measured speed-ups with accepted lengths: errors by method."),
-    ] = None,
-    calibration: o.CalibrationOption = "auto",
+    asked: Asked,
     sink: Sink,
 ) -> None:
     """Fewer passes of a large model: drafts, Medusa heads, MTP, early exit, cascades, and what they gain.
@@ -176,38 +65,6 @@ def speculate(
     infercost speculate --rows measured.csv
     """
     sink.chosen()
-    asked = Asked(
-        model=model,
-        draft=draft,
-        alpha=alpha,
-        accepted=accepted,
-        gamma=gamma,
-        gpu=gpu,
-        batch=batch,
-        seq=seq,
-        tp=tp,
-        draft_tp=draft_tp,
-        weights=weights,
-        draft_weights=draft_weights,
-        kv_format=kv_format,
-        medusa=medusa,
-        tree=tree,
-        draft_cost=draft_cost,
-        verify_cost=verify_cost,
-        host_us_per_layer=host_us_per_layer,
-        walk=walk,
-        every=every,
-        exit_prob=exit_prob,
-        exits=exits,
-        cascade=cascade,
-        accept=accept,
-        scorer=scorer,
-        prompt=prompt,
-        gen=gen,
-        price=price,
-        rows=rows,
-        calibration=calibration,
-    )
     emit(report_of(asked), sink)
 
 
