@@ -40,6 +40,7 @@ from .output.report import Sink, emit
 from .price import checked_price, usd_per_hour
 from .room import FITS
 from .sizes import token_list, tokens, words
+from .unused import refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -182,6 +183,7 @@ def diagnose_command(
         calibration,
     )
     chosen = models(model, what_if, "diagnose")
+    refuse_strangers(ctx, chosen)
     given = words(model or "", "--model")
     parts = words(gpu, "--gpu")
     gpus = [load_gpu(name) for name in parts]

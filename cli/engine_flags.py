@@ -4,16 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import typer
+
 from .. import InputError
-from ..costmodel.engines import ALLOCATORS, How
+from ..costmodel.engines import ALLOCATORS, POOLED, How
 from . import options as o
 from .sizes import byte_size, tokens
+from .unused import given, refuse
 
 if TYPE_CHECKING:
     from ..hardware.engine import EngineMemory
 
 CONCATENATING = "hf"
 """The one `--engine` that has no pool: the library's cache, layer by layer."""
+
+
+READ_BY: dict[str, tuple[str, ...]] = {
+    "--block": POOLED,
+    "--ubatch": ("llama.cpp",),
+    "--dcp": ("vllm",),
+    "--window-share": ("sglang",),
+    "--kv-budget": ALLOCATORS,
+    "--num-gpu-blocks": POOLED,
+}
+"""The engines that each flag changes anything in."""
+
+
+def refuse_unread(ctx: typer.Context, engine: str | None, read_by: dict[str, tuple[str, ...]]) -> None:
+    """Raises InputError for flags that were given and that `engine` (None: none) does not read."""
+    odd = [name for name in given(ctx) if engine not in read_by.get(name, (engine,))]
+    if not odd:
+        return
+    whose = ", ".join(read_by[odd[0]])
+    why = f"{odd[0]} changes what an engine allocates: give --engine {whose}"
+    refuse(ctx, f"--engine {engine}" if engine else "", odd, why)
 
 
 class Flags(NamedTuple):
@@ -32,16 +56,6 @@ class Flags(NamedTuple):
     def checked(self) -> Flags:
         """With the engine's plain name. Raises InputError for one without a modelled allocator."""
         if self.engine is None:
-            given = {
-                "--kv-budget": self.budget is not None,
-                "--num-gpu-blocks": self.blocks is not None,
-                "--dcp": self.context_ranks != 1,
-                "--ubatch": self.micro_batch is not None,
-                "--window-share": self.window_share != How().window_share,
-            }
-            for option, there in given.items():
-                if there:
-                    raise InputError(f"{option} changes what an engine allocates: give --engine")
             return self
         from ..hardware.engine import load_engine
 

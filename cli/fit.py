@@ -25,9 +25,10 @@ from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
 from ..hardware.catalogue import gpu_names, load_gpu
 from ..hardware.spec import Gpu
+from ..models.catalogue import load_model
 from ..models.recipes import find_recipe
 from . import options as o
-from .engine_flags import CONCATENATING, Flags
+from .engine_flags import CONCATENATING, READ_BY, Flags, refuse_unread
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -40,6 +41,7 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
+    one_value,
     whole_context,
     without_constant,
 )
@@ -108,6 +110,7 @@ class Answer(NamedTuple):
 @app.command()
 @grouped
 def fit(
+    ctx: typer.Context,
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
@@ -182,6 +185,7 @@ def fit(
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     flags = flags.checked()
+    refuse_unread(ctx, flags.engine, READ_BY)
     reserve = Reserve(flags.engine, flags.memory, flags.how()) if flags.engine and flags.memory else None
     given = Given(
         *(
@@ -197,7 +201,7 @@ def fit(
             )
         )
     )
-    drafting = models(draft, WhatIf(), "--draft")[0] if draft else None
+    drafting = None if draft is None else load_model(one_value(draft, "--draft", "fit"))
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
@@ -229,6 +233,8 @@ def fit(
         answers.append(_answer(load, setting, flags.blocks))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
+    if listed and seen is not None:
+        raise InputError("--actual is what one run took: give one of each option")
     inputs: dict[str, Any] = {
         "command": "fit",
         "what_if": what_if.given(),

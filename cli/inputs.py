@@ -60,6 +60,14 @@ def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
     return [what_if.apply(load_model(name)) for name in words(text, "--model")]
 
 
+def one_value(text: str, option: str, command: str) -> str:
+    """The one value of an option. Raises InputError for a list."""
+    found = words(text, option)
+    if len(found) > 1:
+        raise InputError(f"{option} '{text[:60]}': {command} takes one at a time; other commands compare")
+    return found[0]
+
+
 def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
     if text is None:
         raise InputError(f"{command} needs {option}: how many tokens, such as {option} 4096 or {option} 32k")

@@ -12,7 +12,7 @@ from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
-from .engine_flags import Flags
+from .engine_flags import READ_BY, Flags, refuse_unread
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -51,6 +51,10 @@ CONVENTIONS = {
 }
 
 
+CACHE_READ_BY = READ_BY | {"--max-num-batched-tokens": ("vllm",), "--kv-budget": READ_BY["--block"]}
+"""Of a cache alone; without an engine --block is of --alloc paged."""
+
+
 class Point(NamedTuple):
     """One combination of the lists that were given."""
 
@@ -69,6 +73,7 @@ class Point(NamedTuple):
 @app.command()
 @grouped
 def kv(
+    ctx: typer.Context,
     *,
     model: o.Model = None,
     seq: Annotated[
@@ -120,6 +125,8 @@ def kv(
         check_plot(plot)
     flags = flags.checked()
     pooled = flags.memory is not None
+    read_by = {name: engines for name, engines in CACHE_READ_BY.items() if pooled or name != "--block"}
+    refuse_unread(ctx, flags.engine, read_by)
     library = flags.engine is not None and not pooled
     parallel = Parallel(tp=flags.tp)
     policies = _policies(alloc, None if pooled else block, max_len)

@@ -43,7 +43,7 @@ from .step_options import (
     totals_as_json,
 )
 from .text import count, number, plural, seconds, si
-from .unused import refuse_all_but
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -100,6 +100,7 @@ def ops(
         why = "Tables 9.1 and 9.2 count elements"
         refuse_all_but(ctx, "--accounting textbook", TEXTBOOK_READS, why)
     chosen = models(model, what_if, "ops")
+    refuse_strangers(ctx, chosen)
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if how.weights is None else words(how.weights, "--weights")
     caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from ..probes.memory import MemoryResult
     from ..probes.session import Result, Session
     from ..probes.suite import Probe
+from .unused import refuse, refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-INTERRUPTED = 130
+LISTED = ("--list", "--device", "--quick", "--full", "--only", "--model", "--batch", "--seq", "--gpu")
+"""What `--list` reads."""
 CONVENTIONS = {
     "ceiling_floor_s": "max(FLOPs / peak, bytes / bandwidth) with the ceilings measured in this run, slowed "
     "as the ceiling read around the probe was",
@@ -57,6 +59,7 @@ class ProbeFailedError(InfercostError):
 @app.command()
 @grouped
 def probe(
+    ctx: typer.Context,
     *,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 or all (default: CUDA where it is).")
@@ -105,6 +108,10 @@ def probe(
     sink.chosen()
     if sink.quiet:
         raise InputError("--quiet: this command has no one number; use --json")
+    if listing:
+        refuse_all_but(ctx, "--list", LISTED, "nothing runs, so there is nothing to keep or to judge")
+    if model is None:
+        refuse(ctx, "", ("--batch", "--seq"), "they are of --model")
     for path in (sink.output, save_to):
         if path is not None:
             _writable(Path(path))

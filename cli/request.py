@@ -46,6 +46,7 @@ from .room import FITS, TOO_MUCH, too_much
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
+from .unused import given, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -120,6 +121,7 @@ class Answer(NamedTuple):
 @app.command()
 @grouped
 def request(
+    ctx: typer.Context,
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
@@ -204,8 +206,10 @@ def request(
         ran = measured_run(measured)
     if prompt is None and ran is not None:
         prompt = str(max((one.prompt for one in ran.seen), default=1) or 1)
-        gen = str(max((one.gen for one in ran.seen), default=2) or 2)
-        batch = str(max((one.batch for one in ran.seen), default=1))
+        if "--gen" not in given(ctx):
+            gen = str(max((one.gen for one in ran.seen), default=2) or 2)
+        if "--batch" not in given(ctx):
+            batch = str(max((one.batch for one in ran.seen), default=1))
     if prompt is None:
         raise InputError("request needs --prompt: how many tokens, such as --prompt 2k")
     if phase == "decode" and (cached is not None or no_cache):
@@ -231,6 +235,7 @@ def request(
     if apart is not None and (pp > 1 or ep > 1 or cp > 1 or phase != "both"):
         raise InputError("--prefill-gpu goes with --tp alone, and with both phases")
     chosen = models(model, what_if, "request")
+    refuse_strangers(ctx, chosen)
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")
@@ -261,7 +266,7 @@ def request(
         asked = Request(begun, out, many, hit, positions)
         other = None
         if apart is not None:
-            ranks = Parallel(tp=prefill_tp or tp)
+            ranks = Parallel(tp if prefill_tp is None else prefill_tp)
             other = Prefiller(
                 setting._replace(gpu=apart, parallel=ranks, clock=clock_of(calibration, apart)),
                 transfer * 1e9,

@@ -56,7 +56,7 @@ from .step_options import (
     step_notes,
 )
 from .text import count, number, plural, seconds, si
-from .unused import refuse_all_but
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -117,6 +117,7 @@ def roofline(
     seqs: list[int] = [0]
     if model:
         chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
+        refuse_strangers(ctx, [one for one in chosen if one])
     else:
         why = "the GPU's roof alone has none of it; add --model to place operations under it"
         refuse_all_but(ctx, "", ROOF_READS, why)

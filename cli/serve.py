@@ -41,6 +41,7 @@ from .sizes import duration, quantity, token_list, tokens, words
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job
+from .unused import refuse, refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -49,6 +50,8 @@ MAX_REQUESTS = 200_000
 MAX_SIMULATED = 1_000_000
 MAX_GEN = 1 << 24
 KINDS = {"exp": "exponential"}
+POLICY_READS = {"chunked": ("--slack",), "disaggregated": ("--link",)}
+"""Options that one schedule alone reads."""
 CONVENTIONS = {
     "points": "steady states in closed form, every slot taken; steps timed at the mean context of the "
     "running sequences: expected times, or floors with --calibration none; the host's time is in them with "
@@ -76,6 +79,7 @@ CONVENTIONS = {
 @app.command()
 @grouped
 def serve(
+    ctx: typer.Context,
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
@@ -187,13 +191,14 @@ def serve(
     profile = None if engine is None else load_engine(engine)
     seen = None if actual is None else quantity(actual, "--actual", 1e15)
     if seen is not None and not model:
-        if plot is not None:
-            raise InputError("--plot needs --model: a throughput alone is no curve")
+        reads = ("--actual", "--tp", "--ep", "--price" if price is not None else "--gpu")
+        refuse_all_but(ctx, "--actual", reads, "the rest is of a model: give --model")
         emit(_measured(seen, parallel, gpu, price), sink)
         return
     if not 1 <= requests <= MAX_REQUESTS:
         raise InputError(f"--requests is from 1 to {MAX_REQUESTS:,}, not {requests:,}")
     chosen = models(model, what_if, "serve")
+    refuse_strangers(ctx, chosen)
     jobs = None
     if trace is None:
         lengths = _lengths(prompt, gen, kind)
@@ -218,6 +223,13 @@ def serve(
         seed,
         jobs,
     )
+    for name, unread in POLICY_READS.items():
+        if name not in asked.policies:
+            refuse(ctx, "", unread, f"give --policy {name}")
+    if not asked.simulated:
+        refuse(ctx, "", ("--requests", "--seed"), "give --simulate")
+    elif jobs is not None:
+        refuse(ctx, "--trace", ("--requests", "--seed"), "the file has the requests")
     if asked.users and asked.batches and len(asked.batches) > 1:
         raise InputError("--concurrency sweeps users over one number of slots; give a single --batch with it")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]

@@ -7,48 +7,37 @@ from importlib import import_module
 
 import typer
 
-from .. import InputError
 from .groups import grouped
 from .output.report import Report, Sink, emit
 from .speculate_options import Asked
+from .unused import given, refuse_others
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-SETTING = ("model", "tp", "weights", "kv_format")
-ACCEPTANCE = ("alpha", "accepted", "gamma")
-MODES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
-    "walk": (("walk",), "speculate_walk", ("gamma", "draft_cost", "verify_cost")),
-    "cascade": (
-        ("cascade",),
-        "speculate_cascade",
-        ("accept", "scorer", "prompt", "gen", "price", "tp", "weights", "kv_format"),
-    ),
-    "early_exit": (("every", "exit_prob", "exits"), "speculate_exit", (*SETTING, "seq")),
-    "rows": (("rows",), "speculate_rows", ("host_us_per_layer",)),
-    "speculate": (
-        (),
-        "speculate_rounds",
+SETTING = ("--model", "--gpu", "--batch", "--tp", "--weights", "--kv", "--calibration")
+MODES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "--walk": ("walk", ("--gamma", "--draft-cost", "--verify-cost")),
+    "--cascade": ("cascade", (*SETTING[1:], "--accept", "--scorer", "--prompt", "--gen", "--price")),
+    "--every": ("exit", (*SETTING, "--seq", "--exit-prob", "--exits")),
+    "--exit-prob": ("exit", (*SETTING, "--seq", "--every", "--exits")),
+    "--exits": ("exit", (*SETTING, "--seq", "--every", "--exit-prob")),
+    "--rows": ("rows", ("--calibration", "--host-us-per-layer")),
+    "": (
+        "rounds",
         (
             *SETTING,
-            *ACCEPTANCE,
-            "seq",
-            "draft",
-            "draft_weights",
-            "draft_tp",
-            "medusa",
-            "tree",
-            "draft_cost",
-            "verify_cost",
-            "host_us_per_layer",
+            *("--seq", "--alpha", "--accepted", "--gamma", "--draft", "--draft-weights", "--draft-tp"),
+            *("--medusa", "--tree", "--draft-cost", "--verify-cost", "--host-us-per-layer"),
         ),
     ),
 }
-"""By mode: the options that ask for it, where it is written, and what else it takes."""
+"""By the option that asks for it (none: rounds of drafts): where a mode is written, and what it reads."""
 
 
 @app.command()
 @grouped
 def speculate(
+    ctx: typer.Context,
     asked: Asked,
     sink: Sink,
 ) -> None:
@@ -65,27 +54,9 @@ def speculate(
     infercost speculate --rows measured.csv
     """
     sink.chosen()
-    emit(report_of(asked), sink)
-
-
-def report_of(asked: Asked) -> Report:
-    """The report of the one thing asked for. Raises InputError for options that do not go together."""
-    given = asked.given()
-    mode = next((name for name, (marks, _, _) in MODES.items() if set(marks) & set(given)), "speculate")
-    marks, module, others = MODES[mode]
-    stray = [name for name in given if name not in (*marks, *others)]
-    if stray:
-        with_what = next((mark for mark in marks if mark in given), "")
-        place = f"does not go with {_option(with_what)}" if with_what else _belongs(stray[0])
-        raise InputError(f"{_option(stray[0])} {place}")
-    report: Callable[[Asked], Report] = getattr(import_module(f"{__package__}.{module}"), f"{mode}_report")
-    return report(asked)
-
-
-def _option(name: str) -> str:
-    return "--kv" if name == "kv_format" else f"--{name.replace('_', '-')}"
-
-
-def _belongs(name: str) -> str:
-    owners = [_option(marks[0]) for marks, _, others in MODES.values() if marks and name in others]
-    return f"belongs to {' or '.join(owners)}, which is not asked for"
+    mode = next((name for name in MODES if name in given(ctx)), "")
+    refuse_others(ctx, mode, {name: reads for name, (_, reads) in MODES.items()})
+    name = MODES[mode][0]
+    module = import_module(f"{__package__}.speculate_{name}")
+    report: Callable[[Asked], Report] = getattr(module, f"{name}_report")
+    emit(report(asked), sink)

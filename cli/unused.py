@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import typer
 
 from .. import InputError
+from ..models.attention import LatentAttention
+from ..models.ffn import Experts
+from ..models.spec import Model
 from .output.report import Sink
 
 
@@ -40,11 +43,25 @@ def refuse_all_but(ctx: typer.Context, mode: str, read: Collection[str], why: st
 def refuse_others(ctx: typer.Context, mode: str, owners: Mapping[str, Collection[str]]) -> None:
     """Raises InputError for options that `mode` does not read, with the modes that the first belongs to.
 
-    `owners`: the options that each mode reads, by the option that asks for it.
+    `owners`: the options that each mode reads, by the option that asks for it ('': none does).
     """
     odd = [name for name in given(ctx) if name != mode and name not in owners[mode]]
-    homes = [home for home, options in owners.items() if odd and home and odd[0] in options]
-    _say(ctx, mode, odd, f"{odd[0]} belongs to {' or '.join(homes)}" if homes else "ask one thing at a time")
+    if not odd:
+        return
+    homes = [home for home, options in owners.items() if odd[0] in options]
+    why = f"{odd[0]} belongs to {' or '.join(homes)}" if homes else "ask one thing at a time"
+    _say(ctx, mode, odd, f"{odd[0]} goes without {mode}" if "" in homes else why)
+
+
+def refuse_strangers(ctx: typer.Context, chosen: Iterable[Model]) -> None:
+    """Raises InputError for --mla where no model has such attention, for --skew where none has experts."""
+    kinds = {type(block) for model in chosen for layer, _ in model.groups for block in layer.blocks}
+    for name, default, kind, what in (
+        ("mla", "auto", LatentAttention, "latent attention"),
+        ("skew", 0, Experts, "experts"),
+    ):
+        if kind not in kinds and ctx.params.get(name, default) != default:
+            refuse(ctx, "", (f"--{name}",), f"no layer of the model has {what}")
 
 
 def _say(ctx: typer.Context, mode: str, odd: list[str], why: str) -> None:

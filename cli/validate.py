@@ -20,6 +20,7 @@ from .text import count, plural, seconds
 if TYPE_CHECKING:
     from ..probes.errors import Errors
     from ..probes.validate import Line, Validation
+from .unused import refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -41,6 +42,7 @@ MOST_NAMED = 8
 @app.command()
 @grouped
 def validate(
+    ctx: typer.Context,
     *,
     kernels: Annotated[
         list[str] | None,
@@ -79,8 +81,8 @@ def validate(
     sink.chosen()
     check_plot(plot)
     if end_to_end:
-        if kernels or gpu or cross_validate or leave_gpu_out or plot is not None:
-            raise InputError("--end-to-end stands alone: --kernels and its options are of kernels")
+        reads = ("--end-to-end", "--calibration", "--groups")
+        refuse_all_but(ctx, "--end-to-end", reads, "it stands alone: the others are of kernels")
         _requests(end_to_end, calibration, groups, sink)
         return
     if not kernels:

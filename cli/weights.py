@@ -19,6 +19,7 @@ from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
 from .text import GIB, count, percent, plural, size, size_both
 from .text import params as params_text
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -42,6 +43,7 @@ class Point(NamedTuple):
 @app.command()
 @grouped
 def weights(
+    ctx: typer.Context,
     *,
     model: o.Model = None,
     weights: o.Weights = None,
@@ -72,16 +74,18 @@ def weights(
     """
     choice(accounting, ("kernel", "textbook"), "--accounting")
     if formats:
+        refuse_all_but(ctx, "--formats", ("--formats",), "it lists every format there is")
         from .formats import formats_report
 
         emit(formats_report(), sink)
         return
     if params is not None or bits is not None:
-        given = {"--model": model, "--weights": weights, **what_if.given()}
-        emit(_nominal(params, bits, [name for name, value in given.items() if value is not None]), sink)
+        refuse_all_but(ctx, "--params", ("--params", "--bits"), "a nominal size is of no model")
+        emit(_nominal(params, bits), sink)
         return
     Run(skew=skew)  # refuses a skew that is none
     chosen = models(model, what_if, "weights")
+    refuse_strangers(ctx, chosen)
     batches = token_list(batch, "--batch")
     names = [None] if weights is None else words(weights, "--weights")
     points = []
@@ -212,12 +216,9 @@ def _compare(points: list[Point], textbook: bool) -> Report:
     return Report({}, answer, [table], notes, records=records)
 
 
-def _nominal(params: str | None, bits: str | None, clashing: list[str]) -> Report:
+def _nominal(params: str | None, bits: str | None) -> Report:
     if params is None or bits is None:
         raise InputError("--params and --bits come together, as in --params 7e9 --bits 16")
-    if clashing:
-        which = ", ".join(f"--{name.lstrip('-').replace('_', '-')}" for name in clashing)
-        raise InputError(f"give --params and --bits, or a model, not both: {which} needs a model")
     amount, width = quantity(params, "--params", 1e15), quantity(bits, "--bits", 64)
     total = nominal_bytes(amount, width)
     answer = [f"{total / 1e9:,.2f} GB ({size(total)}) for {params_text(amount)} parameters of {width:g} bits"]
