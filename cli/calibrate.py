@@ -16,6 +16,7 @@ from ..hardware.calibration_sheet import calibration_text
 from ..hardware.catalogue import load_gpu
 from . import options as o
 from .calibrations import library_of
+from .groups import grouped
 from .inputs import choice
 from .output.report import Report, Sink, Table, emit, write_file
 from .text import count, plural
@@ -32,7 +33,9 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def calibrate(
+    *,
     measured: Annotated[
         list[str] | None,
         typer.Option("--from", help="CSV of measured kernel times; repeatable."),
@@ -50,12 +53,7 @@ def calibrate(
     software: Annotated[
         str, typer.Option("--software", help="What ran the kernels: versions, for the record.")
     ] = "",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Fit a calibration to measured kernel times, and keep what predicts held-back rows better.
 
@@ -64,7 +62,6 @@ def calibrate(
     infercost calibrate --from mine.csv --gpu l4 --family gemm --write l4.yaml
     infercost ops --model llama-3-8b --gpu h100 --seq 4k --calibration h100-mine.yaml
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     if not measured:
         raise InputError("calibrate needs measured times: --from FILE.csv")

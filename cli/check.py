@@ -12,9 +12,9 @@ import typer
 
 from .. import DeviceError, InfercostError, InputError
 from ..sheets import nearest
-from . import options as o
 from .assertions import values_at
 from .budgets import Budgets, Check, read_budgets, unit_of, with_baselines
+from .groups import grouped
 from .judging import Judged, judge, shown
 from .output.report import Report, Sink, Table, emit, write_file
 from .sizes import words
@@ -40,7 +40,9 @@ class CheckFailedError(InfercostError):
 
 
 @app.command()
+@grouped
 def check(
+    *,
     file: Annotated[str, typer.Argument(help="The budgets file.")] = "budgets.yaml",
     only: Annotated[str | None, typer.Option("--only", help="These checks alone, by name: a,b.")] = None,
     update: Annotated[
@@ -56,12 +58,7 @@ def check(
             help="Annotate failures on GitHub (standard error; default where GITHUB_ACTIONS is true).",
         ),
     ] = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Hold costs to budgets: a file of checks, each a command, a key of its JSON and a limit.
 
@@ -80,7 +77,6 @@ def check(
         max: 144 KiB            # or min, equals, or baseline (with --update)
         note: why the budget is what it is
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     budgets = read_budgets(Path(file))
     chosen = _chosen(budgets, only)

@@ -18,18 +18,23 @@ from ..models.recipes import find_recipe
 from . import options as o
 from . import training as t
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import WhatIf, document, encoder_positions, grid, kv_formats, model_source, models
 from .output.report import Sink, emit
 from .pruning import answer_of, point_of
 from .pruning_screen import flat, screen, sweep
 from .request import MAX_STEPS
 from .sizes import token_list, words
+from .unused import refuse, refuse_all_but
 from .zeros import CONVENTIONS as ZERO_CONVENTIONS
 from .zeros import DENSE, Zeros, bare, zeros_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MAX_POINTS = 200
+PRUNED = ("--keep-layers", "--keep-heads", "--keep-kv-heads", "--keep-ffn", "--keep-experts", "--keep-hidden")
+NOT_DISTILLED = (*PRUNED, "--to", "--sparsity", "--storage", "--kernel", "--pretrain-tokens")
+DISTILLED = ("--distil", "--student", "--examples", "--api-price", "--vocab", "--top-k")
 CONVENTIONS = {
     "before, after": "the same request on both: a prefill of prompt tokens and gen - 1 decode steps",
     "weight_bytes": "resident while it runs; stored_bytes: in the file",
@@ -42,7 +47,10 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def compress(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     keep_layers: Annotated[int | None, typer.Option("--keep-layers", help="Layers that stay.")] = None,
@@ -122,12 +130,7 @@ def compress(
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     calibration: o.CalibrationOption = "auto",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """What pruning and distillation save, and what they cost first: bytes, FLOPs, time, dollars.
 
@@ -140,7 +143,6 @@ def compress(
     infercost compress --distil --teacher llama-3-70b --student llama-3-8b --tokens 10B
     infercost compress --distil --teacher llama-3-70b --student 8b --examples 100k --prompt 300 --gen 500
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     kept = Kept(keep_layers, keep_heads, keep_kv_heads, keep_ffn, keep_experts, keep_hidden)
     tokens = t.token_count(retrain_tokens, "--retrain-tokens")
@@ -149,24 +151,14 @@ def compress(
     parallel = Parallel(tp, ep, pp)
     zeros = zeros_of(sparsity, stored)
     if distil:
-        _refuse(
-            "--distil",
-            {
-                "--to": to,
-                "--keep-...": kept.given(),
-                "--sparsity, --storage": zeros,
-                "--pretrain-tokens": pretrained,
-                "--kernel": kernel,
-            },
-        )
+        refuse(ctx, "--distil", NOT_DISTILLED, "a student has a form of its own")
         from .distil import Lesson, distilled
 
         lesson = Lesson(teacher, student or model, tokens, examples, api_price, vocab, top_k)
         how = (prompt, gen, batch, weights, kv_format, calibration)
         emit(distilled(lesson, _single(gpus), parallel, mfu, price, *how), sink)
         return
-    only = {"--student": student, "--examples": examples, "--api-price": api_price}
-    _refuse("without --distil:", {**only, "--vocab": vocab, "--top-k": top_k})
+    refuse(ctx, "", DISTILLED, "give --distil")
     if not (kept.given() or to or zeros):
         raise InputError(
             "compress needs what to do: --keep-... or --to (structured), --sparsity or --storage "
@@ -179,7 +171,8 @@ def compress(
     if kernel is not None and not any(each.sparse for each in zeros):
         raise InputError("--kernel and --no-kernel are of --storage bitmap, csr16, csr32 or 2:4")
     if not model and zeros and not kept.given():
-        _refuse("without --model:", {"--retrain-tokens": tokens, "--kernel": kernel, "--teacher": teacher})
+        why = "storage alone is of no model; give --model for its bytes, times and dollars"
+        refuse_all_but(ctx, "", ("--sparsity", "--storage"), why)
         emit(bare(zeros), sink)
         return
     chosen = models(model, WhatIf(), "compress")
@@ -226,13 +219,6 @@ def compress(
     final.records = [flat(point) for point in points]
     final.quiet = [repr(point["after"]["stored_bytes"]) for point in points]
     emit(final, sink)
-
-
-def _refuse(why: str, given: dict[str, Any]) -> None:
-    """One line for options that have no meaning here."""
-    odd = [name for name, value in given.items() if value not in (None, {}, [])]
-    if odd:
-        raise InputError(f"{why} there is no meaning for {', '.join(odd)}")
 
 
 def _single(gpus: list[Gpu]) -> Gpu:

@@ -24,6 +24,7 @@ from .calibrations import clock_of
 from .diagnose_command import deployed
 from .diagnose_json import flat, point_of
 from .diagnose_screen import screen, sweep
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -33,13 +34,13 @@ from .inputs import (
     kv_formats,
     model_source,
     models,
-    window_tokens,
 )
 from .lever_values import Named, Refused, every_effect, named_levers, together
 from .output.report import Sink, emit
 from .price import checked_price, usd_per_hour
 from .room import FITS
 from .sizes import token_list, tokens, words
+from .unused import refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -94,8 +95,10 @@ class Answer(NamedTuple):
 
 
 @app.command("diagnose")
+@grouped
 def diagnose_command(
     ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[
@@ -149,17 +152,8 @@ def diagnose_command(
     encoder_seq: o.EncoderSeq = None,
     price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """What binds prefill, decode and memory, and every lever ranked by what it would gain.
 
@@ -170,9 +164,7 @@ def diagnose_command(
     infercost diagnose --model llama-3-70b --gpu h100 --prompt 4k --with int4 --vs fp8,tp=2
     infercost diagnose --model llama-7b --prompt 2k --attention eager --fusion none --all
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if prompt is None:
         raise InputError("diagnose needs --prompt: how many tokens, such as --prompt 2k")
     if objective is not None:
@@ -191,6 +183,7 @@ def diagnose_command(
         calibration,
     )
     chosen = models(model, what_if, "diagnose")
+    refuse_strangers(ctx, chosen)
     given = words(model or "", "--model")
     parts = words(gpu, "--gpu")
     gpus = [load_gpu(name) for name in parts]

@@ -6,15 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import InputError
 from . import options as o
-from .inputs import WhatIf, document, inferred_notes, limit_notes, model_source, window_tokens
+from .groups import grouped
+from .inputs import WhatIf, document, inferred_notes, limit_notes, model_source, one_value
 from .output.report import Report, Sink, Table, emit
-from .sizes import tokens, words
+from .sizes import tokens
 from .text import count, number, plural
 from .topics.asked import Asked
 from .topics.explained import Explained, Letter, as_json, shown
 from .topics.index import ENTRIES, GROUPS, Entry, find_topic
+from .unused import refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -34,7 +35,10 @@ def complete_topic(incomplete: str) -> list[str]:
 
 
 @app.command()
+@grouped
 def explain(
+    ctx: typer.Context,
+    *,
     topic: Annotated[
         str | None,
         typer.Argument(help="A number or a system; none lists them.", autocompletion=complete_topic),
@@ -73,17 +77,8 @@ def explain(
         float, typer.Option("--rope-base", help="Base of rotary positions, which sheets do not have.")
     ] = 10_000.0,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """The formula behind a number, with its letters filled in; what a named system changes in the bill.
 
@@ -94,34 +89,26 @@ def explain(
     infercost explain pagedattention
     infercost explain yarn --scale 8
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
+    if topic is None:
+        refuse_all_but(ctx, "", (), "without a topic it lists them; name one to have it explained")
+        emit(_list(), sink)
+        return
     asked = Asked(
-        None if model is None else _one(model, "--model"),
-        _one(gpu, "--gpu"),
+        None if model is None else one_value(model, "--model", "explain"),
+        one_value(gpu, "--gpu", "explain"),
         None if seq is None else tokens(seq, "--seq"),
         None if batch is None else tokens(batch, "--batch"),
         None if gen is None else tokens(gen, "--gen"),
-        None if weights is None else _one(weights, "--weights"),
-        None if kv_format is None else _one(kv_format, "--kv"),
+        None if weights is None else one_value(weights, "--weights", "explain"),
+        None if kv_format is None else one_value(kv_format, "--kv", "explain"),
         calibration,
         scale,
         rope_base,
-        WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window)),
+        what_if,
     )
-    if topic is None:
-        emit(_list(), sink)
-        return
     entry = find_topic(topic)
     emit(_report(entry, entry.explain()(asked), asked), sink)
-
-
-def _one(text: str, option: str) -> str:
-    """The one value of an option. Raises InputError for a list: an explanation is of one thing."""
-    found = words(text, option)
-    if len(found) > 1:
-        raise InputError(f"{option} '{text[:60]}': explain takes one at a time; other commands compare")
-    return found[0]
 
 
 def _list() -> Report:

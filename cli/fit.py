@@ -23,8 +23,11 @@ from ..costmodel.parallel import shard
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..costmodel.step import Run, decode
+from ..models.catalogue import load_model
 from ..models.recipes import find_recipe
 from . import options as o
+from .engine_flags import CONCATENATING, READ_BY, Flags, refuse_unread
+from .groups import grouped
 from .inputs import (
     WhatIf,
     document,
@@ -37,13 +40,12 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
+    one_value,
     whole_context,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
 from .pictures.file import check_plot
-from .pools import CONCATENATING, Flags
 from .sizes import byte_size, token_list, words
 from .text import count, percent, plural, size, size_both
 
@@ -111,7 +113,10 @@ class Answer(NamedTuple):
 
 
 @app.command()
+@grouped
 def fit(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     seq: Annotated[
@@ -144,13 +149,7 @@ def fit(
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
-    engine: o.Engine = None,
-    block: o.Block = None,
-    ubatch: o.MicroBatch = None,
-    dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = None,
-    kv_budget: o.KvBudget = None,
-    blocks: o.Blocks = None,
+    flags: Flags,
     cuda_context: Annotated[
         str | None, typer.Option("--cuda-context", help="CUDA context on a rank (default: the engine's).")
     ] = None,
@@ -177,17 +176,8 @@ def fit(
     ] = None,
     plot: o.Plot = None,
     require: Annotated[bool, typer.Option("--require", help="Exit 1 where it does not fit.")] = False,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Does it fit: the memory bill, the longest context, the most sequences, the fewest GPUs.
 
@@ -201,13 +191,12 @@ def fit(
     infercost fit --model llama-3-70b --gpu all --seq 8k
     infercost fit --model llama-3-8b --gpu h100 --seq 32k --batch 8 --plot memory.svg
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
-    flags = Flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks).checked()
+    flags = flags.checked()
+    refuse_unread(ctx, flags.engine, READ_BY)
     given = Given(
         *(
             _size(text, option)
@@ -218,11 +207,11 @@ def fit(
                 (nccl, "--nccl"),
                 (graphs, "--graphs"),
                 (capacity, "--capacity"),
-                (kv_budget, "--kv-budget"),
+                (flags.budget, "--kv-budget"),
             )
         )
-    )._replace(blocks=blocks)
-    drafting = models(draft, WhatIf(), "--draft")[0] if draft else None
+    )._replace(blocks=flags.blocks)
+    drafting = None if draft is None else load_model(one_value(draft, "--draft", "fit"))
     seen = None if actual is None else byte_size(actual, "--actual")
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
@@ -254,6 +243,8 @@ def fit(
         answers.append(_answer(load, setting))
     points = [_point(answer) for answer in answers]
     listed = len(points) > 1
+    if listed and seen is not None:
+        raise InputError("--actual is what one run took: give one of each option")
     inputs: dict[str, Any] = {
         "command": "fit",
         "what_if": what_if.given(),

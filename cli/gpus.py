@@ -15,6 +15,7 @@ from ..hardware.spec import Gpu
 from ..sheets import SheetError, read_file
 from . import options as o
 from .errors import FailedAssertionError
+from .groups import Without, grouped
 from .inputs import document
 from .output.report import Report, Sink, Table, emit
 from .text import GIB, plural, si, size
@@ -38,33 +39,22 @@ CONVENTIONS = {
 
 
 @app.callback()
-def gpus(
-    ctx: typer.Context,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-) -> None:
+@grouped
+def gpus(ctx: typer.Context, sink: Annotated[Sink, Without("conditions")]) -> None:
     if ctx.invoked_subcommand is None:
-        _list(Sink(json, csv, format, output, quiet))
+        _list(sink)
 
 
 @app.command("list")
-def list_(
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-) -> None:
+@grouped
+def list_(sink: Annotated[Sink, Without("conditions")]) -> None:
     """List the accelerators, as `infercost gpus` alone does.
 
     \b
     infercost gpus list
     infercost gpus list --csv
     """
-    _list(Sink(json, csv, format, output, quiet))
+    _list(sink)
 
 
 def _list(sink: Sink) -> None:
@@ -168,16 +158,12 @@ def _lines(gpu: Gpu) -> list[tuple[str, str]]:
 
 
 @app.command()
+@grouped
 def show(
     name: Annotated[
         str, typer.Argument(help="A name, an alias or a sheet.yaml.", autocompletion=o.complete_gpu)
     ],
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Show one accelerator: peaks, capacities, ridge points, price, sources.
 
@@ -185,7 +171,6 @@ def show(
     infercost gpus show a100
     infercost gpus show rtx4090 --json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     gpu = load_gpu(name)
     facts = _facts(gpu)
     ridges = {dtype: ridge(gpu, dtype)._asdict() for dtype, _ in gpu.peaks}
@@ -225,17 +210,16 @@ def show(
 
 
 @app.command()
+@grouped
 def lint(
+    *,
     path: Annotated[
         str | None,
         typer.Argument(
             help="A sheet or a name; without one, all built-in sheets.", autocompletion=o.complete_gpu
         ),
     ] = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
+    sink: Annotated[Sink, Without("quiet", "conditions")],
 ) -> None:
     """Hold sheets to themselves: the 16-bit peak follows from cores, clock and FLOP/clock within 2 %.
 
@@ -243,7 +227,6 @@ def lint(
     infercost gpus lint
     infercost gpus lint my-gpu.yaml
     """
-    sink = Sink(json, csv, format, output)
     if path is None:
         sheets = [load_builtin(name) for name in gpu_names()]
         for name, gpu in zip(gpu_names(), sheets, strict=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
 
 from .. import InputError
 from ..models.catalogue import load_model
@@ -21,14 +23,21 @@ if TYPE_CHECKING:
 class WhatIf(NamedTuple):
     """Overrides of a model's shape; None leaves what the sheet says."""
 
-    layers: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    window: int | None = None
+    layers: Annotated[int | None, typer.Option("--layers", help="What if: this many layers.")] = None
+    heads: Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")] = None
+    kv_heads: Annotated[
+        int | None, typer.Option("--kv-heads", help="What if: this many KV heads (1 is MQA).")
+    ] = None
+    head_dim: Annotated[int | None, typer.Option("--head-dim", help="What if: heads this wide.")] = None
+    window: Annotated[
+        str | None,
+        typer.Option("--window", help="What if: a window of this many tokens on every attention layer."),
+    ] = None
 
     def given(self) -> dict[str, int]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        window = None if self.window is None else tokens(self.window, "--window")
+        changes = self._replace(window=None)._asdict() | {"window": window}
+        return {name: value for name, value in changes.items() if value is not None}
 
     def apply(self, model: Model) -> Model:
         """`model` with these changes. Raises InputError where they make no model."""
@@ -42,8 +51,7 @@ class WhatIf(NamedTuple):
         return model.with_attention(**changes) if changes else model
 
 
-def window_tokens(text: str | None) -> int | None:
-    return None if text is None else tokens(text, "--window")
+SHAPE = tuple(f"--{name.replace('_', '-')}" for name in WhatIf._fields)
 
 
 def models(text: str | None, what_if: WhatIf, command: str) -> list[Model]:
@@ -63,6 +71,14 @@ def gpus_of(text: str) -> list[Gpu]:
         return [load_gpu(name) for name in words(text, "--gpu")]
     every = [load_gpu(name) for name in gpu_names()]
     return [each for each in every if each.capacity_bytes is not None and not each.is_cpu]
+
+
+def one_value(text: str, option: str, command: str) -> str:
+    """The one value of an option. Raises InputError for a list."""
+    found = words(text, option)
+    if len(found) > 1:
+        raise InputError(f"{option} '{text[:60]}': {command} takes one at a time; other commands compare")
+    return found[0]
 
 
 def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:

@@ -12,6 +12,8 @@ from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
+from .engine_flags import READ_BY, Flags, refuse_unread
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -24,7 +26,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -32,7 +33,7 @@ from .sizes import token_list, tokens, words
 from .text import count, plural, size, size_both
 
 if TYPE_CHECKING:
-    from .pools import Flags, Taken
+    from .pools import Taken
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -48,6 +49,10 @@ CONVENTIONS = {
     "per_rank": "of one tensor-parallel rank: KV heads shared out, copied once there are fewer than ranks",
     "units": "bytes; GiB = 2^30, GB = 10^9",
 }
+
+
+CACHE_READ_BY = READ_BY | {"--max-num-batched-tokens": ("vllm",), "--kv-budget": READ_BY["--block"]}
+"""Of a cache alone; without an engine --block is of --alloc paged."""
 
 
 class Point(NamedTuple):
@@ -66,7 +71,10 @@ class Point(NamedTuple):
 
 
 @app.command()
+@grouped
 def kv(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     seq: Annotated[
         str | None,
@@ -82,11 +90,7 @@ def kv(
     batch: o.Batch = "1",
     kv_format: o.Kv = None,
     encoder_seq: o.EncoderSeq = None,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    what_if: WhatIf,
     alloc: Annotated[
         str | None,
         typer.Option("--alloc", help="What allocators take: paged, static, concat, or several of them."),
@@ -100,21 +104,9 @@ def kv(
         typer.Option("--prompt", help="With --gen instead of --seq: prompt tokens (--alloc concat)."),
     ] = None,
     gen: Annotated[str | None, typer.Option("--gen", help="Generated tokens after --prompt.")] = None,
-    engine: o.Engine = None,
-    chunk: o.BatchedTokens = None,
-    ubatch: o.MicroBatch = None,
-    tp: o.Tp = 1,
-    dcp: o.ContextRanks = 1,
-    window_share: o.WindowShare = None,
-    kv_budget: o.KvBudget = None,
-    blocks: o.Blocks = None,
+    flags: Flags,
     plot: o.Plot = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """KV cache and state: bytes by layer group, for any lengths and formats.
 
@@ -129,16 +121,16 @@ def kv(
     infercost kv --model llama-3-70b,gemma-3-27b,deepseek-v3 --seq 128k --plot cache.svg
     infercost kv --model llama-7b --seq 32k --assert 'logical_bytes < 20e9'
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     if plot is not None:
         from .pictures.file import check_plot
 
         check_plot(plot)
-    flags = _flags(engine, block, chunk, ubatch, dcp, window_share, kv_budget, blocks)
-    pooled = flags is not None and flags.memory is not None
-    library = flags is not None and not pooled
-    parallel = Parallel(tp=tp)
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    flags = flags.checked()
+    pooled = flags.memory is not None
+    read_by = {name: engines for name, engines in CACHE_READ_BY.items() if pooled or name != "--block"}
+    refuse_unread(ctx, flags.engine, read_by)
+    library = flags.engine is not None and not pooled
+    parallel = Parallel(tp=flags.tp)
     policies = _policies(alloc, None if pooled else block, max_len)
     _check_policies(policies, None if pooled else block, max_len)
     chosen = models(model, what_if, "kv")
@@ -159,7 +151,7 @@ def kv(
                 for policy in policies
             ]
             rank_bill = None
-            if tp > 1:
+            if flags.tp > 1:
                 rank_bill = cache_bill(
                     shard_model(one, parallel),
                     length,
@@ -169,24 +161,24 @@ def kv(
                     library,
                 )
             by_engine = None
-            if flags is not None and pooled:
+            if pooled:
                 from .pools import taken
 
                 by_engine = taken(flags, one, fmt, length, sequences, parallel)
             points.append(
-                Point(one, length, sequences, fmt, bill, positions, allocated, tp, rank_bill, by_engine)
+                Point(one, length, sequences, fmt, bill, positions, allocated, flags.tp, rank_bill, by_engine)
             )
     listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
     inputs: dict[str, Any] = {
         "command": "kv",
         "what_if": what_if.given(),
-        "engine": flags.engine if flags else "serving",
+        "engine": flags.engine or "serving",
     }
-    if flags is not None and pooled:
+    if pooled:
         inputs |= {
             "engine_flags": flags.how(None)._asdict(),
             "kv_budget_bytes": flags.budget_bytes,
-            "blocks": blocks,
+            "blocks": flags.blocks,
         }
     if start is not None:
         inputs |= {"prompt": start, "gen": grown[0] - start}
@@ -202,25 +194,6 @@ def kv(
         draw_cache(plot, points, flags, library)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
-
-
-def _flags(
-    engine: str | None,
-    block: str | None,
-    chunk: str | None,
-    ubatch: str | None,
-    dcp: int,
-    window_share: float | None,
-    budget: str | None,
-    blocks: int | None,
-) -> Flags | None:
-    """The engine and its flags; None where neither is given, and nothing about engines need be read."""
-    plain = (engine, chunk, ubatch, budget, blocks) == (None,) * 5 and (dcp, window_share) == (1, None)
-    if plain:
-        return None
-    from .pools import Flags
-
-    return Flags(engine, block, chunk, ubatch, dcp, window_share, budget, blocks).checked()
 
 
 def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 from .. import InputError
 from ..costmodel.kv import cache_bill
 from ..costmodel.sharding import Parallel
+from .engine_flags import Flags
 from .pictures.file import draw
 from .pictures.memory import MOST_BARS, cache_chart, contexts
-from .pools import Flags, taken
+from .pools import taken
 from .text import plural
 
 if TYPE_CHECKING:
     from .kv import Point
 
 
-def draw_cache(path: str, points: list[Point], flags: Flags | None, library: bool) -> None:
+def draw_cache(path: str, points: list[Point], flags: Flags, library: bool) -> None:
     """The cache of every model, format and batch of the points over the context; with an engine what it takes
     on a rank, against its pool."""
-    engine = flags if flags is not None and flags.memory is not None else None
+    engine = flags if flags.memory is not None else None
 
     def held(point: Point, length: int) -> int:
         if engine is not None:

@@ -22,6 +22,7 @@ from ..models.spec import Layer, Model
 from ..sheets import SheetError, read_file
 from . import options as o
 from .checkpoint import checkpoint
+from .groups import Without, grouped
 from .inputs import document, inferred_notes
 from .output.report import Report, Sink, Table, emit, write_file, write_stdout
 from .text import clean, count, params, plural, shown
@@ -42,33 +43,22 @@ CONVENTIONS = {
 
 
 @app.callback()
-def models(
-    ctx: typer.Context,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-) -> None:
+@grouped
+def models(ctx: typer.Context, sink: Annotated[Sink, Without("conditions")]) -> None:
     if ctx.invoked_subcommand is None:
-        _list(Sink(json, csv, format, output, quiet))
+        _list(sink)
 
 
 @app.command("list")
-def list_(
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-) -> None:
+@grouped
+def list_(sink: Annotated[Sink, Without("conditions")]) -> None:
     """List the models, as `infercost models` alone does.
 
     \b
     infercost models list
     infercost models list --csv
     """
-    _list(Sink(json, csv, format, output, quiet))
+    _list(sink)
 
 
 def _list(sink: Sink) -> None:
@@ -123,16 +113,12 @@ def kinds(model: Model) -> str:
 
 
 @app.command()
+@grouped
 def show(
     name: Annotated[
         str, typer.Argument(help="A name, an alias, a sheet.yaml or -.", autocompletion=o.complete_model)
     ],
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Show one model: its layers, its counts, where they come from.
 
@@ -140,7 +126,6 @@ def show(
     infercost models show llama-2-7b
     infercost models show jamba-v0.1 --json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     model = load_model(name)
     facts: dict[str, Any] = {
         "name": model.name,
@@ -228,16 +213,13 @@ def import_(
 
 
 @app.command()
+@grouped
 def diff(
     first: Annotated[
         str, typer.Argument(help="A name, a sheet, a config.json ...", autocompletion=o.complete_model)
     ],
     second: Annotated[str, typer.Argument(help="Another.", autocompletion=o.complete_model)],
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    conditions: o.Assert = None,
+    sink: Annotated[Sink, Without("quiet")],
 ) -> None:
     """Compare two models: every fact that differs, and what it does to the counts.
 
@@ -245,7 +227,6 @@ def diff(
     infercost models diff llama-2-7b llama-3-8b
     infercost models diff mistral-7b-v0.1 path/to/config.json --assert 'same == true'
     """
-    sink = Sink(json, csv, format, output, False, tuple(conditions or ()))
     a, b = load_model(first), load_model(second)
     left, right = comparable(a), comparable(b)
     changed = [key for key in {**left, **right} if left.get(key) != right.get(key)]
@@ -285,21 +266,19 @@ def comparable(model: Model) -> dict[str, Any]:
 
 
 @app.command()
+@grouped
 def lint(
+    *,
     path: Annotated[
         str | None, typer.Argument(help="A sheet, a name or -; without one, all built-in sheets.")
     ] = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
+    sink: Annotated[Sink, Without("quiet", "conditions")],
 ) -> None:
     """Check a sheet: keys, types, shapes that fit together, a source. Exit 2 where it is wrong.
 
     \b
     infercost models lint my-model.yaml
     """
-    sink = Sink(json, csv, format, output)
     checked = []
     if path is None:
         for name in model_names():

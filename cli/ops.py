@@ -6,14 +6,15 @@ from typing import Any
 
 import typer
 
-from .. import InputError
 from ..costmodel.roofline import bound_s, default_dtype, ridge, step_floor_s, totals, verdict
 from ..costmodel.textbook import Row, decode_table, prefill_table, shape_of
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.spec import Model
 from . import options as o
+from .groups import grouped
 from .inputs import (
+    SHAPE,
     WhatIf,
     choice,
     document,
@@ -23,7 +24,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -43,6 +43,7 @@ from .step_options import (
     totals_as_json,
 )
 from .text import count, number, plural, seconds, si
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -62,6 +63,7 @@ CONVENTIONS = {
     "scan": "recurrences are counted token by token, on vector units",
 }
 MAX_NOTES = 8
+TEXTBOOK_READS = ("--accounting", "--model", "--gpu", "--seq", "--batch", "--phase", "--ridge", *SHAPE)
 TEXTBOOK = {
     "accounting": "textbook: Tables 9.1 and 9.2, elements instead of bytes, constants dropped, one layer; "
     "intensity is work / access and not FLOPs / bytes",
@@ -69,36 +71,18 @@ TEXTBOOK = {
 
 
 @app.command()
+@grouped
 def ops(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     seq: o.Seq = None,
     batch: o.Batch = "1",
-    phase: o.Phase = "both",
-    weights: o.Weights = None,
-    kv_format: o.Kv = None,
-    attention: o.AttentionKernel = "flash",
-    mla: o.Mla = "auto",
-    fusion: o.Fusion = "engine",
-    accounting: o.Accounting = "kernel",
-    full_attention: o.FullAttention = False,
-    all_logits: o.AllLogits = False,
-    skew: o.Skew = 0.0,
-    encoder_seq: o.EncoderSeq = None,
-    engine: o.Engine = None,
-    calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    how: StepOptions,
+    what_if: WhatIf,
     ridge_lead: o.RidgeOption = "textbook",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Every operation of a step: FLOPs, bytes by class, intensity, verdict, floor.
 
@@ -108,60 +92,44 @@ def ops(
     infercost ops --model llama-3-8b --phase prefill --seq 1k,4k,16k
     infercost ops --model llama-7b --batch 8 --seq 1024 --accounting textbook
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
-    choice(accounting, ("kernel", "textbook"), "--accounting")
     choice(ridge_lead, RIDGES, "--ridge")
-    how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
-    ).checked()
-    if accounting == "textbook":
-        _check_textbook(how, weights, kv_format)
+    how.checked()
+    textbook = how.accounting == "textbook"
+    if textbook:
+        # The tables have no formats, kernels or experts.
+        why = "Tables 9.1 and 9.2 count elements"
+        refuse_all_but(ctx, "--accounting textbook", TEXTBOOK_READS, why)
     chosen = models(model, what_if, "ops")
+    refuse_strangers(ctx, chosen)
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = [None] if how.weights is None else words(how.weights, "--weights")
+    caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")
     seqs, batches = lengths(seq, "ops"), token_list(batch, "--batch")
     combos = list(grid(chosen, gpus, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
-    inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": accounting}
+    inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": how.accounting}
     inputs |= how.echo() | {"ridge": ridge_lead}
     sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
     points, reports = [], []
     for one, device, length, sequences, recipe, cache in combos:
         point: dict[str, Any] = {"inputs": {"gpu": device.name}}
-        if accounting == "textbook":
+        if textbook:
             point["inputs"] |= {"model": one.name, "seq": length, "batch": sequences}
-            report = _textbook(one, device, length, sequences, phase, ridge_lead, point)
+            report = _textbook(one, device, length, sequences, how.phase, ridge_lead, point)
         else:
             built = phases(one, device, length, sequences, recipe, cache, how)
             point["inputs"] |= step_inputs(built)
             report = _kernel(one, device, length, sequences, built, ridge_lead, point)
         points.append(point)
         reports.append(report)
-    conventions = TEXTBOOK if accounting == "textbook" else CONVENTIONS
+    conventions = TEXTBOOK if textbook else CONVENTIONS
     final = reports[0] if not listed else _sweep(points, reports)
     final.document = document("ops", inputs, conventions, sources, points, listed, chosen)
-    if accounting == "textbook":
+    if textbook:
         final.quiet = None
     else:
         final.quiet = [repr(sum(t["floor_s"] for t in p["totals"].values())) for p in points]
     emit(final, sink)
-
-
-def _check_textbook(how: StepOptions, weights: str | None, kv_format: str | None) -> None:
-    """The tables have no formats, kernels or experts: options about them would be silently ignored."""
-    plain = StepOptions(phase=how.phase)
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name, value in how._asdict().items()
-        if value != getattr(plain, name)
-    ]
-    given += [name for name, value in (("--weights", weights), ("--kv", kv_format)) if value is not None]
-    if given:
-        raise InputError(
-            f"--accounting textbook has no {', '.join(given)}: Tables 9.1 and 9.2 count elements"
-        )
 
 
 def _kernel(

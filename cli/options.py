@@ -97,14 +97,6 @@ EncoderSeq = Annotated[
         "--encoder-seq", help="Encoder positions of an encoder-decoder (default: the model's, or --seq)."
     ),
 ]
-Layers = Annotated[int | None, typer.Option("--layers", help="What if: this many layers.")]
-Heads = Annotated[int | None, typer.Option("--heads", help="What if: this many query heads.")]
-KvHeads = Annotated[int | None, typer.Option("--kv-heads", help="What if: this many KV heads (1 is MQA).")]
-HeadDim = Annotated[int | None, typer.Option("--head-dim", help="What if: heads this wide.")]
-Window = Annotated[
-    str | None,
-    typer.Option("--window", help="What if: a window of this many tokens on every attention layer."),
-]
 Phase = Annotated[
     str, typer.Option("--phase", help="prefill (a prompt of --seq), decode (one token at --seq), or both.")
 ]
@@ -223,24 +215,7 @@ Plot = Annotated[
 ]
 NoPlot = Annotated[bool, typer.Option("--no-plot", help="No picture on the screen.")]
 
-Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")]
-Csv = Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")]
-FormatOption = Annotated[
-    str | None, typer.Option("--format", "-f", help="table, json, csv or md (the default is a table).")
-]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."
-    ),
-]
 Price = Annotated[
     float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one number alone.")]
-Assert = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--assert", help="Condition on a key of the JSON, as in 'key < 20e9'; false is exit 1. Repeatable."
-    ),
-]

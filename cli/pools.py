@@ -1,97 +1,17 @@
-"""What an engine allocates, as `kv` and `fit` show it: flags into `How`, reservations and pools into rows."""
+"""What an engine allocates, as `kv` and `fit` show it: reservations and pools into rows."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .. import InputError
-from ..costmodel.engines import ALLOCATORS, POOLED, How, Pool, Reserved, engine_flags, pool, reserved
-from ..costmodel.memory import CHUNK_TOKENS, Reserve
+from ..costmodel.engines import How, Pool, Reserved, pool, reserved
 from ..costmodel.sharding import Parallel, shard_model
-from ..hardware.engine import EngineMemory, load_engine
-from ..hardware.spec import Gpu
+from ..hardware.engine import load_engine
 from ..models.formats import Format
 from ..models.spec import Model
+from .engine_flags import Flags
 from .output.report import Table
-from .sizes import byte_size, tokens
 from .text import count, plural, size, size_both
-
-CONCATENATING = "hf"
-"""The one `--engine` that has no pool: the library's cache, layer by layer."""
-
-
-class Flags(NamedTuple):
-    """The engine and those of its flags that change what it allocates, as they were typed."""
-
-    engine: str | None = None
-    block: str | None = None
-    chunk: str | None = None
-    micro_batch: str | None = None
-    context_ranks: int = 1
-    window_share: float | None = None
-    budget: str | None = None
-    blocks: int | None = None
-
-    def checked(self) -> Flags:
-        """With the engine's plain name. Raises InputError for one without a modelled allocator."""
-        if self.engine is None:
-            given = {
-                "--kv-budget": self.budget is not None,
-                "--num-gpu-blocks": self.blocks is not None,
-                "--dcp": self.context_ranks != 1,
-                "--ubatch": self.micro_batch is not None,
-                "--window-share": self.window_share is not None,
-            }
-            for option, there in given.items():
-                if there:
-                    raise InputError(f"{option} changes what an engine allocates: give --engine")
-            return self
-        known = load_engine(self.engine)
-        if known.name != CONCATENATING and known.memory is None:
-            listed = ", ".join((CONCATENATING, *ALLOCATORS))
-            raise InputError(f"what {known.name} allocates is not modelled; --engine is one of {listed}")
-        if not 1 <= self.context_ranks <= 4096:
-            raise InputError(f"--dcp is between 1 and 4096, not {self.context_ranks}")
-        if self.window_share is not None and not 0 < self.window_share <= 1:
-            raise InputError(f"--window-share is a part of one, above 0, not {self.window_share:g}")
-        if self.blocks is not None and not 1 <= self.blocks <= 1 << 40:
-            raise InputError(f"--num-gpu-blocks is a count of blocks, not {self.blocks}")
-        if self.blocks is not None and known.name not in POOLED:
-            raise InputError(f"--num-gpu-blocks: {known.name} has no pool of blocks")
-        return self._replace(engine=known.name)
-
-    @property
-    def memory(self) -> EngineMemory | None:
-        """What the engine reserves; None for the library and for no engine."""
-        return load_engine(self.engine).memory if self.engine else None
-
-    def how(self, gpu: Gpu | None) -> How:
-        """The flags that were given, the others as the engine sets them itself on `gpu`."""
-        assert self.memory is not None
-        own = engine_flags(self.memory, gpu)
-        return own._replace(
-            block_tokens=tokens(self.block, "--block") if self.block else own.block_tokens,
-            in_flight=self.chunk_tokens(gpu),
-            ranks_of_context=self.context_ranks,
-            window_share=own.window_share if self.window_share is None else self.window_share,
-        )
-
-    def chunk_tokens(self, gpu: Gpu | None) -> int:
-        """Tokens of one step: as given, or as the engine takes them on `gpu` (llama.cpp a micro-batch)."""
-        if self.engine == "llama.cpp" and self.micro_batch is not None:
-            return tokens(self.micro_batch, "--ubatch")
-        if self.chunk is not None:
-            return tokens(self.chunk, "--max-num-batched-tokens")
-        return engine_flags(self.memory, gpu).in_flight if self.memory else CHUNK_TOKENS
-
-    def reserve(self, gpu: Gpu | None) -> Reserve | None:
-        """The engine's allocator on `gpu`; None for the library and for no engine."""
-        memory = self.memory
-        return Reserve(self.engine, memory, self.how(gpu)) if self.engine and memory else None
-
-    @property
-    def budget_bytes(self) -> int | None:
-        return None if self.budget is None else byte_size(self.budget, "--kv-budget")
 
 
 class Taken(NamedTuple):

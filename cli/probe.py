@@ -20,6 +20,7 @@ from ..models.catalogue import load_model
 from ..sheets import MAX_JSON_BYTES, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of, shipped_clock
+from .groups import grouped
 from .output.report import Report, Sink, Table, emit, write_file
 from .sizes import tokens as token_count
 from .sizes import words
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from ..probes.memory import MemoryResult
     from ..probes.session import Result, Session
     from ..probes.suite import Probe
+from .unused import refuse, refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-INTERRUPTED = 130
+LISTED = ("--list", "--device", "--quick", "--full", "--only", "--model", "--batch", "--seq", "--gpu")
+"""What `--list` reads."""
 CONVENTIONS = {
     "ceiling_floor_s": "max(FLOPs / peak, bytes / bandwidth) with the ceilings measured in this run, slowed "
     "as the ceiling read around the probe was",
@@ -54,7 +57,10 @@ class ProbeFailedError(InfercostError):
 
 
 @app.command()
+@grouped
 def probe(
+    ctx: typer.Context,
+    *,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1 or all (default: CUDA where it is).")
     ] = None,
@@ -99,12 +105,7 @@ def probe(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="SLOW and FAST fail, too.")] = False,
     require: Annotated[bool, typer.Option("--require", help="INCONCLUSIVE is exit 2.")] = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Run real kernels and hold every prediction to them.
 
@@ -115,11 +116,14 @@ def probe(
     infercost probe --full --save --results probe.jsonl
     infercost probe --quick --check last.json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
-    if quiet:
+    if sink.quiet:
         raise InputError("--quiet: this command has no one number; use --json")
-    for path in (output, save_to):
+    if listing:
+        refuse_all_but(ctx, "--list", LISTED, "nothing runs, so there is nothing to keep or to judge")
+    if model is None:
+        refuse(ctx, "", ("--batch", "--seq"), "they are of --model")
+    for path in (sink.output, save_to):
         if path is not None:
             _writable(Path(path))
     if save:

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import InputError
 from . import options as o
-from .inputs import WhatIf, choice, models, window_tokens
+from .groups import grouped
+from .inputs import SHAPE, WhatIf, choice, models
 from .output.report import Report, Sink, emit
 from .sizes import byte_size, share, tokens, words
 
 if TYPE_CHECKING:
     from ..costmodel.schemes import Use
+from .unused import given, refuse, refuse_others
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 BITS, GROUP = 8, 128
 RULE_BITS = "2,3,4,8,16"
-MODES = {
-    "values": (
-        *("bits", "symmetric", "asymmetric", "zero-point", "range", "per", "group"),
-        *("activations", "alpha", "threshold"),
+RANGES = ("--symmetric", "--asymmetric", "--zero-point", "--range", "--per", "--group")
+NUMBERS = ("--bits", *RANGES, "--activations", "--alpha", "--threshold")
+MODES: dict[str, tuple[str, ...]] = {
+    "--values": NUMBERS,
+    "--tensor": NUMBERS,
+    "--model": (
+        *("--gpu", "--seq", "--batch", "--weights", "--kv", "--scheme", "--outliers", "--rank"),
+        *("--encoder-seq", "--calibration", *SHAPE),
     ),
-    "model": (
-        *("gpu", "seq", "batch", "weights", "kv", "scheme", "outliers", "rank", "encoder-seq", "calibration"),
-        *("layers", "heads", "kv-heads", "head-dim", "window"),
-    ),
-    "scheme": ("outliers", "rank"),
-    "same-memory": ("bits", "gpu"),
-    "formats": (),
+    "--scheme": ("--outliers", "--rank"),
+    "--same-memory": ("--bits", "--gpu"),
+    "--formats": (),
 }
 """What is asked, and the options that belong to it."""
 
 
 @app.command()
+@grouped
 def quant(
+    ctx: typer.Context,
+    *,
     values: Annotated[
         str | None,
         typer.Option("--values", help="Numbers to quantise: 1.2,2.4,3.6; rows between semicolons."),
@@ -110,17 +115,8 @@ def quant(
     ] = False,
     encoder_seq: o.EncoderSeq = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Quantisation: codes and error of given numbers; formats and schemes compared on a model.
 
@@ -134,51 +130,23 @@ def quant(
     infercost quant --same-memory 30GB --bits 4,8
     infercost quant --formats
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
-    given: dict[str, Any] = {
-        "activations": activations,
-        "alpha": alpha,
-        "threshold": threshold,
-        "bits": bits,
-        "symmetric": symmetric or None,
-        "asymmetric": asymmetric or None,
-        "zero-point": zero_point,
-        "range": code_range,
-        "per": per,
-        "group": group,
-        "seq": seq,
-        "batch": None if batch == "1" else batch,
-        "weights": weights,
-        "kv": kv_format,
-        "scheme": scheme,
-        "outliers": outliers,
-        "rank": rank,
-        "encoder-seq": encoder_seq,
-        "calibration": None if calibration == "auto" else calibration,
-        **{name.replace("_", "-"): value for name, value in what_if.given().items()},
-    }
-    asked = {"values": values, "tensor": tensor, "model": model, "same-memory": same_memory}
-    mode = _mode(asked, scheme, formats, given)
+    mode = _mode(ctx)
     part = None if outliers is None else share(outliers, "--outliers")
     report: Report
-    if mode == "values" and (activations, alpha, threshold) != (None, None, None):
+    if mode in ("--values", "--tensor") and (activations, alpha, threshold) != (None, None, None):
         from .quant_products import products_report
         from .tensors import read, typed
 
         if activations is None:
             raise InputError("--alpha and --threshold are of a product: give --activations")
-        alone = ("symmetric", "asymmetric", "zero-point", "range", "per", "group")
-        if clashing := [f"--{name}" for name in alone if given[name] is not None]:
-            raise InputError(
-                f"{clashing[0]} does not go with --activations: both are symmetric, by row, restricted range"
-            )
+        why = "both are symmetric, by row, restricted range"
+        refuse(ctx, f"{mode} --activations", RANGES, why)
         weight = typed(values) if values is not None else read(tensor or "", "--tensor")
         report = products_report(
             read(activations, "--activations"), weight, _whole(bits or str(BITS)), threshold, alpha
         )
-    elif mode == "values":
+    elif mode in ("--values", "--tensor"):
         from ..costmodel.quantization import Scheme
         from .quant_numbers import numbers_report
         from .tensors import read, typed
@@ -201,7 +169,7 @@ def quant(
         rows = typed(values) if values is not None else read(tensor or "", "--tensor")
         origin = "--values" if values is not None else str(tensor)
         report = numbers_report(rows, origin, chosen, how, tokens(group or str(GROUP), "--group"))
-    elif mode == "model":
+    elif mode == "--model":
         from .quant_models import Asked, models_report
 
         report = models_report(
@@ -220,11 +188,11 @@ def quant(
                 what_if.given(),
             )
         )
-    elif mode == "scheme":
+    elif mode == "--scheme":
         from .quant_tables import schemes_report
 
         report = schemes_report([_use(name, part, rank) for name in _schemes(scheme or "all")])
-    elif mode == "same-memory":
+    elif mode == "--same-memory":
         from .quant_tables import rule_report
 
         wanted = [_whole(word) for word in words(bits or RULE_BITS, "--bits")]
@@ -236,24 +204,19 @@ def quant(
     emit(report, sink)
 
 
-def _mode(asked: dict[str, str | None], scheme: str | None, formats: bool, given: dict[str, Any]) -> str:
+def _mode(ctx: typer.Context) -> str:
     """What is asked for; options that belong to something else are refused."""
-    named = [name for name, value in asked.items() if value is not None] + ["formats"] * formats
-    if len(named) > 1:
-        raise InputError(f"--{named[0]} and --{named[1]} are two questions; ask one at a time")
-    if not named and scheme is None:
+    named = [name for name in given(ctx) if name in MODES]
+    questions = [name for name in named if name != "--scheme"]
+    if len(questions) > 1:
+        raise InputError(f"{questions[0]} and {questions[1]} are two questions; ask one at a time")
+    if not named:
         raise InputError(
             "quant needs something to quantise: --values or --tensor, --model, --scheme, --same-memory, or "
             "--formats"
         )
-    mode = named[0] if named else "scheme"
-    mode = "values" if mode == "tensor" else mode
-    name = named[0] if named else "scheme"
-    allowed = {*MODES[mode], mode}
-    for option, value in given.items():
-        if value is not None and option not in allowed:
-            homes = [f"--{home}" for home, options in MODES.items() if option in options]
-            raise InputError(f"--{option} does not go with --{name}: it belongs to {' or '.join(homes)}")
+    mode = (questions or named)[0]
+    refuse_others(ctx, mode, MODES)
     return mode
 
 

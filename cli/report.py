@@ -9,6 +9,7 @@ import typer
 
 from .. import InputError
 from . import options as o
+from .groups import grouped
 from .inputs import document
 from .output.report import Report, Sink, Table, emit, write_file
 from .pace import best
@@ -33,8 +34,21 @@ CONVENTIONS = {
 }
 
 
+class Destination(Sink):
+    """The output options, --output among them for the page."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="Write the page to this file (.html); or .json, .csv, .md, .txt."
+        ),
+    ]
+
+
 @app.command()
+@grouped
 def report(
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens.")] = None,
@@ -56,17 +70,7 @@ def report(
     engine: o.Times = None,
     price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", help="Write the page to this file (.html); or .json, .csv, .md, .txt."
-        ),
-    ] = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Destination,
 ) -> None:
     """One page about one deployment: the answer, pictures, sliders, levers, tables, sources. No network.
 
@@ -75,10 +79,10 @@ def report(
     infercost report --model llama-3-70b --gpu h100 --tp 4 --prompt 8k --batch 16 --tpot 50ms -o report.html
     infercost report --model llama-3-8b --gpu h100 --prompt 2k --json
     """
-    page = Path(output) if output is not None and Path(output).suffix.lower() in PAGE else None
-    if page is not None and (json or csv or format is not None):
-        raise InputError(f"--output {output} is a page; for other formats name another file")
-    sink = Sink(json, csv, format, None if page else output, quiet, tuple(conditions or ()))
+    page = Path(sink.output) if sink.output and Path(sink.output).suffix.lower() in PAGE else None
+    if page is not None and (sink.json or sink.csv or sink.format is not None):
+        raise InputError(f"--output {sink.output} is a page; for other formats name another file")
+    sink = sink._replace(output=None) if page else sink
     sink.chosen()
     asked = Asked(
         _one(model, "--model"),

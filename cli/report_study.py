@@ -15,9 +15,9 @@ from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.spec import Model
 from .app import COMMANDS
+from .engine_flags import CONCATENATING, Flags
 from .inputs import WhatIf, kv_formats, models
 from .pictures.memory import Held, contexts
-from .pools import CONCATENATING, Flags
 from .sizes import byte_size
 from .subcommand import document_of
 

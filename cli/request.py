@@ -22,6 +22,7 @@ from ..hardware.engine import load_engine
 from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -35,7 +36,6 @@ from .inputs import (
     model_source,
     models,
     reads_through_encoder,
-    window_tokens,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -47,6 +47,7 @@ from .room import FITS, TOO_MUCH, too_much
 from .sizes import token_list, tokens, words
 from .text import count, percent, plain, plural, seconds, si, size, size_both
 from .timeline import Block, blocks, picture
+from .unused import given, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -124,7 +125,10 @@ class Answer(NamedTuple):
 
 
 @app.command()
+@grouped
 def request(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[
@@ -183,17 +187,8 @@ def request(
     price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
     plot: o.Plot = None,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """One request: time to first token, per token, end to end; memory, energy, dollars.
 
@@ -207,11 +202,9 @@ def request(
     infercost request --model llama-3-70b --gpu h20 --tp 4 --prefill-gpu h100 --prompt 8k
     infercost request --model llama-3-8b --gpu rtx4090 --engine llama.cpp --measured llama-bench.json
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     choice(phase, ("both", "prefill", "decode"), "--phase")
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     ran = None
     if measured is not None:
         from ..probes.measured_run import measured_run
@@ -219,8 +212,10 @@ def request(
         ran = measured_run(measured)
     if prompt is None and ran is not None:
         prompt = str(max((one.prompt for one in ran.seen), default=1) or 1)
-        gen = str(max((one.gen for one in ran.seen), default=2) or 2)
-        batch = str(max((one.batch for one in ran.seen), default=1))
+        if "--gen" not in given(ctx):
+            gen = str(max((one.gen for one in ran.seen), default=2) or 2)
+        if "--batch" not in given(ctx):
+            batch = str(max((one.batch for one in ran.seen), default=1))
     if prompt is None:
         raise InputError("request needs --prompt: how many tokens, such as --prompt 2k")
     if phase == "decode" and (cached is not None or no_cache):
@@ -246,6 +241,7 @@ def request(
     if apart is not None and (pp > 1 or ep > 1 or cp > 1 or phase != "both"):
         raise InputError("--prefill-gpu goes with --tp alone, and with both phases")
     chosen = models(model, what_if, "request")
+    refuse_strangers(ctx, chosen)
     gpus = gpus_of(gpu)
     recipes = [None] if weights is None else words(weights, "--weights")
     caches = [None] if kv_format is None else words(kv_format, "--kv")

@@ -24,6 +24,7 @@ from ..models.spec import Model
 from ..sheets import MAX_JSON_BYTES, check, parse_json, read_file
 from . import options as o
 from .calibrations import clock_of
+from .groups import Without, grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -33,7 +34,6 @@ from .inputs import (
     limit_notes,
     model_source,
     models,
-    window_tokens,
 )
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .pictures.file import check_plot, draw
@@ -56,10 +56,12 @@ from .step_options import (
     step_notes,
 )
 from .text import count, number, plural, seconds, si
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MAX_MEASURED = 10_000
+ROOF_READS = ("--gpu", "--dtype", "--calibration", "--ridge", "--measured", "--plot", "--no-plot")
 CONVENTIONS = {
     "ridge": "peak / bandwidth: textbook reads the bandwidth's GB as 2^30, datasheet as 10^9; times always "
     "use bytes per second",
@@ -71,7 +73,10 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def roofline(
+    ctx: typer.Context,
+    *,
     gpu: o.Gpu = "a100",
     dtype: Annotated[
         str | None,
@@ -82,35 +87,15 @@ def roofline(
     model: o.Model = None,
     seq: o.Seq = None,
     batch: o.Batch = "1",
-    phase: o.Phase = "both",
-    weights: o.Weights = None,
-    kv_format: o.Kv = None,
-    attention: o.AttentionKernel = "flash",
-    mla: o.Mla = "auto",
-    fusion: o.Fusion = "engine",
-    full_attention: o.FullAttention = False,
-    all_logits: o.AllLogits = False,
-    skew: o.Skew = 0.0,
-    encoder_seq: o.EncoderSeq = None,
-    engine: o.Engine = None,
-    calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    how: Annotated[StepOptions, Without("accounting")],
+    what_if: WhatIf,
     ridge_lead: o.RidgeOption = "textbook",
     measured: Annotated[
         str | None, typer.Option("--measured", help="Place what `infercost probe --json` measured, too.")
     ] = None,
     plot: o.Plot = None,
     no_plot: o.NoPlot = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Ridge points of a GPU, and where a model's operations fall under its roof.
 
@@ -122,24 +107,22 @@ def roofline(
     infercost roofline --gpu cpu --dtype fp32 --measured probe.json
     infercost roofline --gpu a100,h100 --model llama-7b --seq 1024 --plot roofline.svg
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     check_plot(plot)
     choice(ridge_lead, RIDGES, "--ridge")
     if dtype is not None:
         choice(dtype, DTYPES, "--dtype")
-    how = StepOptions(
-        phase, attention, mla, fusion, full_attention, all_logits, skew, encoder_seq, engine, calibration
-    ).checked()
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    how.checked()
     gpus = [(name, load_gpu(name)) for name in words(gpu, "--gpu")]
     chosen: list[Model | None] = [None]
     seqs: list[int] = [0]
     if model:
         chosen, seqs = [*models(model, what_if, "roofline")], lengths(seq, "roofline --model")
+        refuse_strangers(ctx, [one for one in chosen if one])
     else:
-        _check_alone(seq, batch, weights, kv_format, encoder_seq, what_if)
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+        why = "the GPU's roof alone has none of it; add --model to place operations under it"
+        refuse_all_but(ctx, "", ROOF_READS, why)
+    recipes = [None] if how.weights is None else words(how.weights, "--weights")
+    caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")
     batches = token_list(batch, "--batch")
     combos = list(grid(gpus, chosen, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
@@ -153,7 +136,7 @@ def roofline(
     for (asked, device), one, length, sequences, recipe, cache in combos:
         built = phases(one, device, length, sequences, recipe, cache, how) if one else []
         used = _dtype(device, dtype, built)
-        point = _point(device, used, built, ridge_lead, seen, calibration)
+        point = _point(device, used, built, ridge_lead, seen, how.calibration)
         points.append(point)
         reports.append(_report(asked, device, used, point, one, built, ridge_lead))
     final = _compare(points, reports, ridge_lead) if listed else reports[0]
@@ -172,25 +155,6 @@ def roofline(
     )
     final.quiet = [repr(point["ridge"]["headline"]) for point in points]
     emit(final, sink)
-
-
-def _check_alone(
-    seq: str | None,
-    batch: str,
-    weights: str | None,
-    kv_format: str | None,
-    encoder_seq: str | None,
-    what_if: WhatIf,
-) -> None:
-    """Without a model, an option that only a model answers to would be silently ignored."""
-    asked = {"--seq": seq, "--weights": weights, "--kv": kv_format, "--encoder-seq": encoder_seq}
-    given = [name for name, value in asked.items() if value is not None]
-    given += [f"--{name.replace('_', '-')}" for name in what_if.given()] + ["--batch"] * (batch != "1")
-    if given:
-        raise InputError(
-            f"{', '.join(given)} without --model: the GPU's roof alone has none of it; "
-            "add --model to place operations under it"
-        )
 
 
 def _dtype(gpu: Gpu, asked: str | None, built: list[Phase]) -> str:

@@ -21,6 +21,7 @@ from ..models.recipes import find_recipe
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
+from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
@@ -31,7 +32,6 @@ from .inputs import (
     kv_formats,
     model_source,
     models,
-    window_tokens,
 )
 from .output.report import Report, Sink, emit
 from .pictures.file import check_plot, draw
@@ -44,6 +44,7 @@ from .sizes import duration, quantity, token_list, tokens, words
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job
+from .unused import refuse, refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -52,6 +53,8 @@ MAX_REQUESTS = 200_000
 MAX_SIMULATED = 1_000_000
 MAX_GEN = 1 << 24
 KINDS = {"exp": "exponential"}
+POLICY_READS = {"chunked": ("--slack",), "disaggregated": ("--link",)}
+"""Options that one schedule alone reads."""
 CONVENTIONS = {
     "points": "steady states in closed form, every slot taken; steps timed at the mean context of the "
     "running sequences: expected times, or floors with --calibration none; the host's time is in them with "
@@ -77,7 +80,10 @@ CONVENTIONS = {
 
 
 @app.command()
+@grouped
 def serve(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens.")] = None,
@@ -164,17 +170,8 @@ def serve(
     skew: o.Skew = 0.0,
     encoder_seq: o.EncoderSeq = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: WhatIf,
+    sink: Sink,
 ) -> None:
     """Many requests: throughput against latency, limits, dollars per million tokens, the schedules.
 
@@ -188,7 +185,6 @@ def serve(
     infercost serve --model llama-3-8b --gpu all --prompt 2k --tpot 20ms
     infercost serve --actual 12000 --tp 8 --price 2.50
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     checked_price(price)
@@ -201,14 +197,14 @@ def serve(
     profile = None if engine is None else load_engine(engine)
     seen = None if actual is None else quantity(actual, "--actual", 1e15)
     if seen is not None and not model:
-        if plot is not None:
-            raise InputError("--plot needs --model: a throughput alone is no curve")
+        reads = ("--actual", "--tp", "--ep", "--price" if price is not None else "--gpu")
+        refuse_all_but(ctx, "--actual", reads, "the rest is of a model: give --model")
         emit(_measured(seen, parallel, gpu, price), sink)
         return
     if not 1 <= requests <= MAX_REQUESTS:
         raise InputError(f"--requests is from 1 to {MAX_REQUESTS:,}, not {requests:,}")
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
     chosen = models(model, what_if, "serve")
+    refuse_strangers(ctx, chosen)
     jobs = None
     if trace is None:
         lengths = _lengths(prompt, gen, kind)
@@ -233,6 +229,13 @@ def serve(
         seed,
         jobs,
     )
+    for name, unread in POLICY_READS.items():
+        if name not in asked.policies:
+            refuse(ctx, "", unread, f"give --policy {name}")
+    if not asked.simulated:
+        refuse(ctx, "", ("--requests", "--seed"), "give --simulate")
+    elif jobs is not None:
+        refuse(ctx, "--trace", ("--requests", "--seed"), "the file has the requests")
     if asked.users and asked.batches and len(asked.batches) > 1:
         raise InputError("--concurrency sweeps users over one number of slots; give a single --batch with it")
     gpus = gpus_of(gpu)

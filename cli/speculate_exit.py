@@ -26,7 +26,7 @@ CONVENTIONS = {
 }
 
 
-def early_exit_report(asked: Asked) -> Report:
+def exit_report(asked: Asked) -> Report:
     """One model with heads asked on the way."""
     chosen = models(asked.model, WhatIf(), "speculate")
     gpus = words(asked.gpu, "--gpu")

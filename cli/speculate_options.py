@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from .. import InputError
 from ..costmodel.setting import Setting
@@ -12,6 +14,7 @@ from ..costmodel.step import Run
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.spec import Model
+from . import options as o
 from .calibrations import clock_of
 from .inputs import kv_formats
 from .sizes import tokens, words
@@ -24,36 +27,115 @@ ALWAYS = ("gpu", "batch", "calibration")
 class Asked(NamedTuple):
     """The options of one call; None where one was not given."""
 
-    gpu: str
-    batch: str
-    calibration: str
-    model: str | None = None
-    draft: str | None = None
-    alpha: str | None = None
-    accepted: float | None = None
-    gamma: str | None = None
-    seq: str | None = None
-    tp: str | None = None
-    draft_tp: str | None = None
-    weights: str | None = None
-    draft_weights: str | None = None
-    kv_format: str | None = None
-    medusa: str | None = None
-    tree: str | None = None
-    draft_cost: float | None = None
-    verify_cost: float | None = None
-    host_us_per_layer: float | None = None
-    walk: str | None = None
-    every: str | None = None
-    exit_prob: float | None = None
-    exits: str | None = None
-    cascade: str | None = None
-    accept: str | None = None
-    scorer: float | None = None
-    prompt: str | None = None
-    gen: str | None = None
-    price: float | None = None
-    rows: str | None = None
+    model: o.Model = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            "-d",
+            help="What drafts: a model, mtp or eagle (one layer like the target's last), lookup (nothing).",
+            autocompletion=o.complete_model,
+        ),
+    ] = None
+    alpha: Annotated[
+        str | None,
+        typer.Option("--alpha", help="Probability that a drafted token is accepted; 0.6,0.8 sweeps."),
+    ] = None
+    accepted: Annotated[
+        float | None,
+        typer.Option(
+            "--accepted", help="Tokens that a round yields, where they were measured (for --alpha)."
+        ),
+    ] = None
+    gamma: Annotated[
+        str | None,
+        typer.Option("--gamma", help="Tokens drafted a round; 2,4,8 sweeps (default: the best of 1 to 16)."),
+    ] = None
+    gpu: o.Gpu = "a100"
+    batch: o.Batch = "1"
+    seq: o.Seq = None
+    tp: Annotated[
+        str | None,
+        typer.Option("--tp", help="Tensor-parallel ranks; of a cascade, one for all models or one of each."),
+    ] = None
+    draft_tp: Annotated[
+        str | None, typer.Option("--draft-tp", help="Ranks of a draft model (default: as --tp).")
+    ] = None
+    weights: o.Weights = None
+    draft_weights: Annotated[
+        str | None, typer.Option("--draft-weights", help="Weight format or recipe of the draft model.")
+    ] = None
+    kv_format: o.Kv = None
+    medusa: Annotated[
+        str | None,
+        typer.Option(
+            "--medusa",
+            help="Heads by how often each guesses right: 0.75,0.5; its next guesses too: 0.75/0.1,0.5/0.2.",
+        ),
+    ] = None
+    tree: Annotated[
+        str | None, typer.Option("--tree", help="Tokens of the verified tree, its root counted.")
+    ] = None
+    draft_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--draft-cost", "--c", help="Without a model: a draft pass, in steps of the target (0)."
+        ),
+    ] = None
+    verify_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--verify-cost", "--v", help="Without a model: a verify pass, in steps of the target (1)."
+        ),
+    ] = None
+    host_us_per_layer: Annotated[
+        float | None,
+        typer.Option(
+            "--host-us-per-layer",
+            help="Microseconds the host takes to launch a layer, draft and target (0: CUDA graphs; "
+            "PyTorch without them takes about 450).",
+        ),
+    ] = None
+    walk: Annotated[
+        str | None,
+        typer.Option(
+            "--walk", help="Rounds as they went: accepted tokens of each, 2,0,1,3; no model needed."
+        ),
+    ] = None
+    every: Annotated[
+        str | None, typer.Option("--every", help="Early exit: a head is asked after every so many layers.")
+    ] = None
+    exit_prob: Annotated[
+        float | None,
+        typer.Option("--exit-prob", help="Early exit: probability that a token leaves at a check."),
+    ] = None
+    exits: Annotated[
+        str | None,
+        typer.Option("--exits", help="Early exit: shares of tokens that leave after layers, 8:0.2,16:0.3."),
+    ] = None
+    cascade: Annotated[
+        str | None,
+        typer.Option("--cascade", help="Models from cheap to dear, or what an answer of each costs: 1,10."),
+    ] = None
+    accept: Annotated[
+        str | None,
+        typer.Option("--accept", help="Cascade: share of answers taken of each model but the last."),
+    ] = None
+    scorer: Annotated[
+        float | None,
+        typer.Option("--scorer", help="Cascade: cost of judging an answer, as those of --cascade."),
+    ] = None
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Cascade: prompt tokens (1k).")] = None
+    gen: Annotated[str | None, typer.Option("--gen", help="Cascade: tokens out (256).")] = None
+    price: Annotated[
+        float | None,
+        typer.Option("--price", help="Cascade: dollars per GPU and hour (default: the sheet's, dated)."),
+    ] = None
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", help="CSV of measured speed-ups with accepted lengths: errors by method."),
+    ] = None
+    calibration: o.CalibrationOption = "auto"
 
     def given(self) -> dict[str, Any]:
         """What was given beyond the options that always have a value."""

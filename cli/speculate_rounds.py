@@ -90,7 +90,7 @@ class Answer(NamedTuple):
         return self.speculation.draft.name if self.speculation else "a draft"
 
 
-def speculate_report(asked: Asked) -> Report:
+def rounds_report(asked: Asked) -> Report:
     """Rounds of drafts and verify passes."""
     guesses = guesses_of(asked)
     if asked.model is None:

@@ -29,6 +29,7 @@ from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.sparsity import pattern
 from ..models.spec import Model
+from . import options as o
 from .calibrations import clock_of
 from .inputs import choice, encoder_positions, kv_formats
 from .output.report import Table
@@ -43,26 +44,31 @@ RIDGES = ("textbook", "datasheet")
 class StepOptions(NamedTuple):
     """Everything about how a step is run that is one value for the whole command."""
 
-    phase: str = "both"
-    attention: str = "flash"
-    mla: str = "auto"
-    fusion: str = "engine"
-    full_attention: bool = False
-    all_logits: bool = False
-    skew: float = 0.0
-    encoder_seq: str | None = None
-    engine: str | None = None
-    calibration: str = "auto"
+    phase: o.Phase = "both"
+    weights: o.Weights = None
+    kv_format: o.Kv = None
+    attention: o.AttentionKernel = "flash"
+    mla: o.Mla = "auto"
+    fusion: o.Fusion = "engine"
+    accounting: o.Accounting = "kernel"
+    full_attention: o.FullAttention = False
+    all_logits: o.AllLogits = False
+    skew: o.Skew = 0.0
+    encoder_seq: o.EncoderSeq = None
+    engine: o.Engine = None
+    calibration: o.CalibrationOption = "auto"
 
     def echo(self) -> dict[str, Any]:
-        """As the JSON repeats it; encoder positions are resolved point by point."""
-        return {name: value for name, value in self._asdict().items() if name != "encoder_seq"}
+        """As the JSON repeats it; formats and encoder positions are resolved point by point."""
+        resolved = ("weights", "kv_format", "encoder_seq", "accounting")
+        return {name: value for name, value in self._asdict().items() if name not in resolved}
 
     def checked(self) -> StepOptions:
         choice(self.phase, PHASES, "--phase")
         choice(self.attention, ("flash", "eager"), "--attention")
         choice(self.mla, ("auto", "absorbed", "expanded"), "--mla")
         choice(self.fusion, ("none", "engine", "ideal"), "--fusion")
+        choice(self.accounting, ("kernel", "textbook"), "--accounting")
         if self.engine is not None:
             choice(self.engine, ("hf",), "--engine")
         return self

@@ -19,7 +19,8 @@ from . import options as o
 from .assertions import parse_assertions
 from .calibrations import clock_of
 from .errors import FailedAssertionError
-from .inputs import WhatIf, choice, gpus_of, models, window_tokens
+from .groups import grouped
+from .inputs import WhatIf, choice, gpus_of, models
 from .output.report import Report, Sink, emit, write_stdout
 from .price import checked_price
 from .sizes import duration, token_list, words
@@ -49,9 +50,26 @@ app = typer.Typer(
 TEXT_FORMATS = ("jsonl", "ndjson", "parquet")
 
 
+class Destination(Sink):
+    """The output options, with the formats that a grid of any size is written in."""
+
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="table, json, csv, md or jsonl (the default is a table)."),
+    ]
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="Write to this file: .csv, .jsonl, .parquet of any size; .json, .md, .txt."
+        ),
+    ]
+
+
 @app.callback()
+@grouped
 def sweep(
     ctx: typer.Context,
+    *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
     prompt: Annotated[
@@ -79,11 +97,7 @@ def sweep(
     encoder_seq: o.EncoderSeq = None,
     price: o.Price = None,
     calibration: o.CalibrationOption = "auto",
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    window: o.Window = None,
+    what_if: WhatIf,
     fits: Annotated[bool, typer.Option("--fits", help="Only points whose memory fits the card.")] = False,
     ttft: Annotated[
         str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")
@@ -109,25 +123,12 @@ def sweep(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin anew where a file or its parts are there already.")
     ] = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", "-f", help="table, json, csv, md or jsonl (the default is a table)."),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", help="Write to this file: .csv, .jsonl, .parquet of any size; .json, .md, .txt."
-        ),
-    ] = None,
-    quiet: o.Quiet = False,
-    conditions_: o.Assert = None,
+    sink: Destination,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
-    sink, form = _destination(Sink(json, csv, format, output, quiet, tuple(conditions_ or ())))
-    what_if = WhatIf(layers, heads, kv_heads, head_dim, window_tokens(window))
+    into, form = _destination(sink)
+    asserted = tuple(sink.conditions or ())
     if prompt is None:
         raise InputError("sweep needs --prompt: how many tokens, such as --prompt 1k..8k*2")
     checked_price(price)
@@ -174,18 +175,18 @@ def sweep(
             raise InputError(
                 "--shard is for files that are merged: give --output FILE.csv, .jsonl or .parquet"
             )
-        _to_memory(Work(grid, wanted), processes, sink, what_if.given())
+        _to_memory(Work(grid, wanted), processes, into, what_if.given())
     else:
-        conditions(sink.conditions, "--assert")
-        work = Work(grid, wanted, sink.conditions)
-        _to_file(work, form, part, processes, restart, sink, what_if.given())
+        conditions(asserted, "--assert")
+        work = Work(grid, wanted, asserted)
+        _to_file(work, form, part, processes, restart, into, what_if.given())
 
 
 def _destination(sink: Sink) -> tuple[Sink, str | None]:
     """The output options, and the format of a file that is written part by part (None: all at once)."""
     from .sweep_files import form_of
 
-    parse_assertions(sink.conditions)
+    parse_assertions(sink.conditions or ())
     asked = None if sink.format is None else sink.format.lower()
     if sink.output is not None and form_of(Path(sink.output)) is not None:
         form = form_of(Path(sink.output))
@@ -275,7 +276,7 @@ def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int]) -> No
         from .sweep_files import as_text
 
         write_stdout(as_text(columns, "jsonl"))
-        _held_to(failing(columns, sink.conditions), len(columns["point"]))
+        _held_to(failing(columns, tuple(sink.conditions or ())), len(columns["point"]))
         return
     emit(in_memory(grid, work.wanted, what_if, totals, columns), sink)
 

@@ -10,6 +10,7 @@ from .. import InputError
 from ..hardware.catalogue import load_gpu
 from . import options as o
 from .calibrations import library_of
+from .groups import grouped
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .pictures.file import check_plot, draw
 from .pictures.measured import measured_chart
@@ -19,6 +20,7 @@ from .text import count, plural, seconds
 if TYPE_CHECKING:
     from ..probes.errors import Errors
     from ..probes.validate import Line, Validation
+from .unused import refuse_all_but
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -38,7 +40,10 @@ MOST_NAMED = 8
 
 
 @app.command()
+@grouped
 def validate(
+    ctx: typer.Context,
+    *,
     kernels: Annotated[
         list[str] | None,
         typer.Option("--kernels", help="CSV of measured kernel times; repeatable."),
@@ -66,12 +71,7 @@ def validate(
     groups: Annotated[bool, typer.Option("--groups/--no-groups", help="A line for every group.")] = True,
     plot: o.Plot = None,
     no_plot: o.NoPlot = False,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    sink: Sink,
 ) -> None:
     """Predicted against measured times of kernels or requests: error tables, and rows that beat physics.
 
@@ -84,12 +84,11 @@ def validate(
     infercost validate --kernels gemm.csv --plot errors.svg
     infercost validate --kernels gemm.csv --assert 'totals.gemm.mape < 0.10'
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     sink.chosen()
     check_plot(plot)
     if end_to_end:
-        if kernels or gpu or cross_validate or leave_gpu_out or plot is not None:
-            raise InputError("--end-to-end stands alone: --kernels and its options are of kernels")
+        reads = ("--end-to-end", "--calibration", "--groups")
+        refuse_all_but(ctx, "--end-to-end", reads, "it stands alone: the others are of kernels")
         _requests(end_to_end, calibration, groups, sink)
         return
     if not kernels:

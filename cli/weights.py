@@ -13,11 +13,13 @@ from ..costmodel.weights import WeightBill, nominal_bytes, weight_bill
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from . import options as o
+from .groups import Without, grouped
 from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models, without_constant
 from .output.report import Report, Sink, Table, emit
 from .sizes import quantity, token_list, words
 from .text import GIB, count, percent, plural, size, size_both
 from .text import params as params_text
+from .unused import refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -39,7 +41,10 @@ class Point(NamedTuple):
 
 
 @app.command()
+@grouped
 def weights(
+    ctx: typer.Context,
+    *,
     model: o.Model = None,
     weights: o.Weights = None,
     batch: o.Batch = "1",
@@ -54,16 +59,8 @@ def weights(
     formats: Annotated[
         bool, typer.Option("--formats", help="List every weight format, recipe and KV format.")
     ] = False,
-    layers: o.Layers = None,
-    heads: o.Heads = None,
-    kv_heads: o.KvHeads = None,
-    head_dim: o.HeadDim = None,
-    json: o.Json = False,
-    csv: o.Csv = False,
-    format: o.FormatOption = None,
-    output: o.Output = None,
-    quiet: o.Quiet = False,
-    conditions: o.Assert = None,
+    what_if: Annotated[WhatIf, Without("window")],
+    sink: Sink,
 ) -> None:
     """Weights: bytes by component, format and recipe.
 
@@ -75,19 +72,20 @@ def weights(
     infercost weights --params 7e9 --bits 16
     infercost weights --formats
     """
-    sink = Sink(json, csv, format, output, quiet, tuple(conditions or ()))
     choice(accounting, ("kernel", "textbook"), "--accounting")
     if formats:
+        refuse_all_but(ctx, "--formats", ("--formats",), "it lists every format there is")
         from .formats import formats_report
 
         emit(formats_report(), sink)
         return
     if params is not None or bits is not None:
-        given = {"--model": model, "--weights": weights, **WhatIf(layers, heads, kv_heads, head_dim).given()}
-        emit(_nominal(params, bits, [name for name, value in given.items() if value is not None]), sink)
+        refuse_all_but(ctx, "--params", ("--params", "--bits"), "a nominal size is of no model")
+        emit(_nominal(params, bits), sink)
         return
     Run(skew=skew)  # refuses a skew that is none
-    chosen = models(model, WhatIf(layers, heads, kv_heads, head_dim), "weights")
+    chosen = models(model, what_if, "weights")
+    refuse_strangers(ctx, chosen)
     batches = token_list(batch, "--batch")
     names = [None] if weights is None else words(weights, "--weights")
     points = []
@@ -97,10 +95,9 @@ def weights(
     listed = len(points) > 1 or any("," in text for text in (model or "", weights or "", batch))
     textbook = accounting == "textbook"
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
-    what_if = WhatIf(layers, heads, kv_heads, head_dim).given()
     inputs: dict[str, Any] = {
         "command": "weights",
-        "what_if": what_if,
+        "what_if": what_if.given(),
         "skew": skew,
         "accounting": accounting,
     }
@@ -219,12 +216,9 @@ def _compare(points: list[Point], textbook: bool) -> Report:
     return Report({}, answer, [table], notes, records=records)
 
 
-def _nominal(params: str | None, bits: str | None, clashing: list[str]) -> Report:
+def _nominal(params: str | None, bits: str | None) -> Report:
     if params is None or bits is None:
         raise InputError("--params and --bits come together, as in --params 7e9 --bits 16")
-    if clashing:
-        which = ", ".join(f"--{name.lstrip('-').replace('_', '-')}" for name in clashing)
-        raise InputError(f"give --params and --bits, or a model, not both: {which} needs a model")
     amount, width = quantity(params, "--params", 1e15), quantity(bits, "--bits", 64)
     total = nominal_bytes(amount, width)
     answer = [f"{total / 1e9:,.2f} GB ({size(total)}) for {params_text(amount)} parameters of {width:g} bits"]

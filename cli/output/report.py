@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from ... import InputError
 from ...sheets import nearest
+from ..options import Quiet
 
 FORMATS = ("table", "json", "csv", "md")
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".markdown": "md", ".txt": "table"}
@@ -60,12 +63,28 @@ class Report:
 class Sink(NamedTuple):
     """The output options of every command."""
 
-    json: bool = False
-    csv: bool = False
-    format: str | None = None
-    output: str | None = None
-    quiet: bool = False
-    conditions: tuple[str, ...] = ()
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output: raw numbers, base units.")
+    ] = False
+    csv: Annotated[bool, typer.Option("--csv", help="CSV of the main table, raw numbers.")] = False
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="table, json, csv or md (the default is a table)."),
+    ] = None
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", help="Write to this file; its suffix (.json, .csv, .md, .txt) is the format."
+        ),
+    ] = None
+    quiet: Quiet = False
+    conditions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assert",
+            help="Condition on a key of the JSON, as in 'key < 20e9'; false is exit 1. Repeatable.",
+        ),
+    ] = None
 
     def chosen(self) -> str:
         """The one format asked for; InputError where two are, or an unknown one."""

@@ -10,6 +10,7 @@ import pytest
 
 Run = Callable[..., Any]
 LLAMA = ("--model", "llama-7b")
+MOE = ("--model", "mixtral-8x7b")
 
 
 @pytest.mark.parametrize(
@@ -51,13 +52,16 @@ LLAMA = ("--model", "llama-7b")
         (("kv", "--model", "meta-llama/Llama-99-7b", "--seq", "1"), "is hf:meta-llama/Llama-99-7b"),
         (("weights", *LLAMA, "--weights", "foo"), "`infercost weights --formats` lists them"),
         (("weights", *LLAMA, "--weights", "4bit"), "of 4 bits are int4"),
-        (("weights", "--params", "7e9", "--bits", "4", "--layers", "3"), "--layers needs a model"),
-        (("roofline", "--batch", "8"), "--batch without --model"),
-        (("roofline", "--weights", "fp8", "--seq", "1"), "--seq, --weights without --model"),
-        (("ops", *LLAMA, "--seq", "1", "--accounting", "textbook", "--kv", "fp8"), "textbook has no --kv"),
+        (("weights", "--params", "7e9", "--bits", "4", "--layers", "3"), "--layers without effect on"),
+        (("roofline", "--batch", "8"), "--batch without effect on `roofline`: the GPU's roof alone"),
+        (("roofline", "--weights", "fp8", "--seq", "1"), "--seq, --weights without effect on `roofline`"),
+        (
+            ("ops", *LLAMA, "--seq", "1", "--accounting", "textbook", "--kv", "fp8"),
+            "--kv without effect on `ops",
+        ),
         (
             ("ops", *LLAMA, "--seq", "1", "--accounting", "textbook", "--attention", "eager", "--skew", "1"),
-            "textbook has no --attention, --skew",
+            "--attention, --skew without effect on `ops --accounting textbook`",
         ),
         (("kv", *LLAMA, "--prompt", "5"), "--prompt and --gen come together"),
         (("kv", *LLAMA, "--seq", "5", "--prompt", "5", "--gen", "5"), "not both"),
@@ -75,7 +79,7 @@ LLAMA = ("--model", "llama-7b")
         (("weights", "--params", "x", "--bits", "4"), "--params 'x' is not a number"),
         (("weights", "--params", "7e99", "--bits", "4"), "--params '7e99' is not a number"),
         (("weights", "--params", "7e9", "--bits", "0"), "--bits '0' is not a number"),
-        (("weights", "--params", "7e9", "--bits", "4", *LLAMA), "not both"),
+        (("weights", "--params", "7e9", "--bits", "4", *LLAMA), "is of no model"),
         (("weights", *LLAMA, "--skew", "-1"), "skew is a Zipf exponent"),
         (("kv", *LLAMA, "--seq", "5i"), "is not a token count"),
         (("weights", "--model", "gpt2", "--accounting", "textbook"), "holds Table 9.3"),
@@ -83,8 +87,8 @@ LLAMA = ("--model", "llama-7b")
         (("ops", *LLAMA, "--seq", "1", "--gpu", "b1000"), "unknown GPU 'b1000'"),
         (("ops", *LLAMA, "--seq", "1", "--phase", "warmup"), "--phase is one of"),
         (("ops", *LLAMA, "--seq", "1", "--attention", "flesh"), "did you mean flash"),
-        (("ops", *LLAMA, "--seq", "1", "--skew", "99"), "skew is a Zipf exponent"),
-        (("ops", *LLAMA, "--seq", "1", "--skew", "nan"), "skew is a Zipf exponent"),
+        (("ops", *MOE, "--seq", "1", "--skew", "99"), "skew is a Zipf exponent"),
+        (("ops", *MOE, "--seq", "1", "--skew", "nan"), "skew is a Zipf exponent"),
         (("ops", "--model", "llama-3-8b", "--seq", "1", "--accounting", "textbook"), "multi-head attention"),
         (("ops", *LLAMA, "--seq", "1", "--accounting", "textbook", "--quiet"), "no one number"),
         (("roofline", "--gpu", ""), "has an empty part"),
@@ -146,7 +150,7 @@ LLAMA = ("--model", "llama-7b")
         ),
         (("speculate", "--walk", "2,5", "--gamma", "3"), "between 0 and the 3 tokens"),
         (("speculate", "--walk", "1.5"), "are whole"),
-        (("speculate", "--walk", "1", *LLAMA), "--model does not go with --walk"),
+        (("speculate", "--walk", "1", *LLAMA), "--model goes without --walk"),
         (("speculate", "--scorer", "1"), "--scorer belongs to --cascade"),
         (("speculate", "--cascade", "1,10"), "--cascade needs --accept"),
         (("speculate", "--cascade", "1", "--accept", "1"), "2 to 16 models"),

@@ -239,7 +239,7 @@ def test_a_product_with_outliers(tmp_path: Path, ask: Ask, run: Run) -> None:
     assert run("quant", "--values", "1,2", "--activations", str(tmp_path / "x.npy")).code == 2
     assert run(*args, "--alpha", "2").code == 2
     assert run(*args, "--threshold", "nan").code == 2
-    assert "does not go with --activations" in run(*args, "--sym").err
+    assert "without effect on `quant --tensor --activations`" in run(*args, "--sym").err
 
 
 def test_formats_on_a_model(ask: Ask) -> None:
@@ -360,26 +360,29 @@ def test_schemes_alone(ask: Ask, run: Run) -> None:
         (("--values", "1", "--range", "full"), "--range belongs to --symmetric"),
         (("--values", "1", "--sym", "--zero-point", "round"), "does not go with --zero-point"),
         (("--values", "1", "--sym", "--asym"), "does not go with --asymmetric"),
-        (("--values", "1", "--seq", "5"), "--seq does not go with --values: it belongs to --model"),
+        (
+            ("--values", "1", "--seq", "5"),
+            "on `quant --values`: --seq belongs to --model",
+        ),
         (("--values", "1", "--tensor", "x.npy"), "two questions"),
         (("--values", "1", "--alpha", "0.5"), "give --activations"),
         (("--tensor", "no.npy"), "no such file"),
         (("--tensor", "no.txt"), "not a .npy or a .csv file"),
         (("--tensor", "."), "not a .npy or a .csv file"),
         (("--model", "llama-7b"), "quant needs --seq"),
-        (("--model", "llama-7b", "--seq", "1k", "--bits", "4"), "--bits does not go with --model"),
+        (("--model", "llama-7b", "--seq", "1k", "--bits", "4"), "--bits without effect on `quant --model`"),
         (("--model", "llama-7b", "--seq", "1k", "--weights", "fp3"), "unknown weight format"),
         (("--model", "llama-7b", "--seq", "1k", "--scheme", "awk"), "there are llm-int8, smoothquant"),
         (("--model", "llama-7b", "--seq", "1k", "--rank", "0"), "rank of an adapter is between 1 and 4,096"),
         (("--model", "llama-7b", "--seq", "1k", "--outliers", "110%"), "--outliers '110%' is no share"),
         (("--model", "llama-7b", "--seq", "1k", "--outliers", "nan"), "--outliers 'nan' is no share"),
         (("--model", "llama-7b", "--seq", ",".join(["1k"] * 30)), "more than 200 lines"),
-        (("--scheme", "awq", "--kv", "fp8"), "--kv does not go with --scheme"),
+        (("--scheme", "awq", "--kv", "fp8"), "--kv without effect on `quant --scheme`"),
         (("--same-memory", "much"), "--same-memory 'much' is no size"),
         (("--same-memory", "0.5"), "is no size"),
         (("--same-memory", "30GB", "--bits", "5"), "weights are kept in 2, 3, 4, 8, 16"),
-        (("--same-memory", "30GB", "--scheme", "awq"), "--scheme does not go with --same-memory"),
-        (("--formats", "--bits", "4"), "--bits does not go with --formats"),
+        (("--same-memory", "30GB", "--scheme", "awq"), "--scheme without effect on `quant --same-memory`"),
+        (("--formats", "--bits", "4"), "--bits without effect on `quant --formats`"),
         (("--formats", "-q"), "no one number"),
     ],
 )
