@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import json
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -71,6 +72,38 @@ def shared() -> Path:
     if not SHARED.is_dir():  # it is lent to this project's makers, not part of it
         pytest.skip("../shared is not there: figures are not held to their source here")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def ledger(shared: Path) -> dict[str, Any]:
+    """The entries of the seed ledger by their ids."""
+    import yaml
+
+    text = (shared / "seed" / "ledger.yaml").read_text(encoding="utf-8")
+    return {entry["id"]: entry for entry in yaml.safe_load(text)["entries"]}
+
+
+@pytest.fixture(scope="session")
+def holds() -> Callable[..., None]:
+    """Asserts that figures (one, a list, or by name) are those wanted: to a relative tolerance, or to so many
+    digits; exactly where neither is given."""
+
+    def by_name(figures: Any) -> dict[Any, Any]:
+        if isinstance(figures, dict):
+            return figures
+        return dict(enumerate(figures)) if isinstance(figures, list) else {"value": figures}
+
+    def held(got: Any, wanted: Any, tolerance: float = 0.0, digits: float = 0.0) -> None:
+        got, wanted = by_name(got), by_name(wanted)
+        assert set(got) == set(wanted)
+        for key, value in wanted.items():
+            if tolerance or digits:
+                close = math.isclose(got[key], value, rel_tol=tolerance, abs_tol=digits)
+                assert close, (key, got[key], value)
+            else:
+                assert got[key] == value, key
+
+    return held
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,14 @@ def test_the_textbook_page_says_how_the_two_differ(words: str) -> None:
     assert words in (ROOT / "docs" / "textbook.md").read_text(encoding="utf-8")
 
 
+def test_as_many_sheets_as_the_readme_says() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = re.search(r"`infercost models` \((\d+) of them\) and `infercost gpus` \((\d+)\)", text)
+    assert said is not None
+    folders = (ROOT / "models" / "sheets", ROOT / "hardware" / "sheets")
+    assert [int(number) for number in said.groups()] == [len(list(f.glob("*.yaml"))) for f in folders]
+
+
 def test_the_two_lines_are_in_the_readme() -> None:
     """One that sets up and runs the main job, one that sets up and passes the tests; .ci/run uses it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")

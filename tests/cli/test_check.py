@@ -396,6 +396,14 @@ def test_laws_of_the_limits(value: float, limit: float, tolerance: float) -> Non
         assert bool(judged.why) != judged.passed
 
 
+@pytest.mark.parametrize("rule", ["baseline", "equals"])
+@pytest.mark.parametrize(("off", "passes"), [(5e-10, True), (-5e-10, True), (1e-6, False), (-1e-6, False)])
+def test_only_the_last_digits_of_a_float_may_differ(rule: str, off: float, passes: bool) -> None:
+    """A sum's order, which platforms choose, is no regression; a millionth is one."""
+    check = Check("n", 1, ("kv",), "x", rule, 0.125, 0.0, "")
+    assert judge(check, [0.125 * (1 + off)]).passed is passes
+
+
 @given(st.lists(numbers, min_size=1, max_size=5), numbers)
 def test_of_several_values_the_worst_is_said(values: list[float], limit: float) -> None:
     most = judge(Check("n", 1, ("kv",), "x", "max", limit, 0.0, ""), values)

@@ -105,6 +105,21 @@ def test_zeros_without_a_kernel_save_only_the_file(ask: Ask) -> None:
     assert kernel["ratios"]["prefill_matmul_flops"] == kernel["ratios"]["decode_matmul_flops"] == 1
 
 
+@pytest.mark.parametrize(
+    ("weights", "bits"),
+    [
+        ("bf16", {"dense": 16, "bitmap": 1 + 8, "csr16": 16, "csr32": 24, "2:4": 8 + 1}),
+        ("fp8", {"dense": 8, "bitmap": 1 + 4, "csr16": 12, "csr32": 20, "2:4": 4 + 1}),
+    ],
+)
+def test_half_of_the_values_in_bits(weights: str, bits: dict[str, float], ask: Ask) -> None:
+    """A bit each for the map, 16 or 32 for each index of what is left, 2 bits for each of two of four."""
+    got = ask("compress", "--model", "llama-7b", "--weights", weights, "--sparsity", "0.5", *ONE)
+    assert {each["storage"]: each["bits_per_weight"] for each in got["storages"]} == bits
+    for each in got["storages"]:
+        assert each["of_dense"] == bits[each["storage"]] / bits["dense"]
+
+
 def test_two_four_needs_units_for_it(ask: Ask) -> None:
     args = ("compress", "--model", "llama-7b", "--storage", "2:4", *ONE)
     assert ask(*args, "--gpu", "t4")["runs_as"] == "dense"
@@ -161,6 +176,17 @@ def test_text_of_a_teacher_is_priced_as_requests(ask: Ask) -> None:
     assert got["usd"] == pytest.approx(written["usd"] + got["training"]["usd"])
     closed = ask("compress", "--distil", "--student", "8b", "--examples", "1k", "--api-price", "2,8", *served)
     assert closed["generation"]["usd"] == pytest.approx(1000 * (300 * 2 + 50 * 8) / 1e6)
+
+
+def test_a_teacher_on_ranks_with_a_batch_each(ask: Ask) -> None:
+    """--ep alone: 8 ranks write 32 texts each at the same time."""
+    served = ("--gpu", "h200", "--ep", "8", "--batch", "32", "--prompt", "300", "--gen", "50", "--price", "2")
+    args = ("compress", "--distil", "--teacher", "mixtral-8x7b", "--student", "8b", "--examples", "1k")
+    took = ask("request", "--model", "mixtral-8x7b", *served)["e2e_s"]["expected"]
+    written = ask(*args, *served)["generation"]
+    assert written["s_per_example"] == pytest.approx(took / (8 * 32))
+    assert written["gpu_hours"] == pytest.approx(1000 * took / 32 / 3600)
+    assert written["usd"] == pytest.approx(2 * written["gpu_hours"])
 
 
 def test_soft_labels_take_one_vocabulary(ask: Ask, run: Run) -> None:

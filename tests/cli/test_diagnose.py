@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -265,6 +266,57 @@ def test_a_sweep_has_a_line_each(run: Run, ask: Ask) -> None:
     assert said.startswith("4 deployments")
     assert "best lever" in said
     assert len(run(*args, "-q").out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("args", "objective", "any_fits"),
+    [
+        (("--model", "llama-7b", "--prompt", "2k"), "tpot_s", True),
+        (("--model", "llama-3-8b", "--gpu", "rtx4090", "--prompt", "8k", "--batch", "4"), "tpot_s", True),
+        (
+            ("--model", "llama-3-8b", "--gpu", "l4", "--prompt", "32k", "--batch", "5000"),
+            "memory_bytes",
+            False,
+        ),
+    ],
+)
+def test_one_number_is_what_a_lever_that_fits_saves(
+    args: tuple[str, ...], objective: str, any_fits: bool, run: Run, ask: Ask
+) -> None:
+    levers = ask("diagnose", *args)["levers"]
+    saved = {one["name"]: 1 - one["after"][objective] / one["before"][objective] for one in levers}
+    assert max(saved.values()) > 0.3
+    fitting = [saved[one["name"]] for one in levers if one["fits"]]
+    assert bool(fitting) is any_fits
+    assert float(run("diagnose", *args, "-q").out) == pytest.approx(max([0.0, *fitting]))
+
+
+def test_levers_not_shown_are_sorted_by_what_they_do(run: Run, ask: Ask) -> None:
+    """By the time per token before and after; of a lever with several values the one that gains most."""
+    best: dict[str, tuple[float, str]] = {}
+    for one in ask(*LLAMA)["levers"]:
+        assert one["fits"]
+        gain = 1 - one["after"]["tpot_s"] / one["before"]["tpot_s"]
+        kind = one["name"].partition("=")[0]
+        best[kind] = max(best.get(kind, (gain, one["name"])), (gain, one["name"]), key=lambda each: each[0])
+    out = run(*LLAMA, "--top", "1").out
+
+    def listed(lead: str) -> set[str]:
+        (line,) = (line for line in out.splitlines() if line.startswith(lead))
+        return {part.split()[0] for part in line.removeprefix(lead).split(", ")}
+
+    def having(low: float, high: float) -> set[str]:
+        return {name for gain, name in best.values() if low <= gain < high}
+
+    # Two per cent either way are nothing much.
+    assert listed("gain on the time per token, too: ") == having(0.02, 1) - {"gpu=b200"}
+    assert listed("attack what does not bind the time per token: ") == having(-0.02, 0.02)
+    costly = listed("cost more of it than they save: ")
+    assert costly == having(-math.inf, -0.02)
+    # Eight at once take longer a token, by another command.
+    one, eight = (ask("serve", *LLAMA[1:], "--batch", batch)["points"][0]["tpot_s"] for batch in ("1", "8"))
+    assert "batch=8" in costly
+    assert f"batch=8 {100 * (eight / one - 1):+.0f} %" in out
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_mutated_configurations(name: str, data: st.DataObject) -> None:
         assert said.startswith("fuzz.json")
     else:
         assert model.parameters > 0
-        assert cache_bill(model, 7, 2, find_format("bf16"), 3).logical_bytes >= 0
+        one, two = (cache_bill(model, 7, n, find_format("bf16"), 3).logical_bytes for n in (1, 2))
+        assert two == 2 * one, "sequences share nothing"
 
 
 @pytest.mark.parametrize(

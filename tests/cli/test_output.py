@@ -104,6 +104,24 @@ def test_without_a_calibration_nothing_is_expected(run: Run) -> None:
     assert "expected times" not in run(*COMMANDS["ops"], "--calibration", "none").out
 
 
+def test_the_ridge_that_kernels_reach(run: Run, tmp_path: Path) -> None:
+    """Half of an H100's 989.4 TFLOP/s over 0.8 of its 3,350 GB/s, by a calibration that says so."""
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "schema: infercost.calibration/1\ndevice: h100-sxm\nsource: me\ndate: '2026-01-01'\n"
+        "families: {gemm: {mine: {dtype: bf16, form: wave, rows: 10, default: true,\n"
+        "  params: {mma_share: 0.5, memory_share: 0.8}, error: {mape: 0.1, median: 0.1, p90: 0.2}}}}\n",
+        encoding="utf-8",
+    )
+    asked = ("roofline", "--gpu", "h100", "--calibration", str(own))
+    document = run(*asked, "--json").json
+    reached = document["reached"]
+    assert reached["flops_per_s"] == pytest.approx(494.7e12)
+    assert reached["bytes_per_s"] == pytest.approx(2680e9)
+    assert document["ridge"]["calibrated"] == pytest.approx(494.7e12 / 2680e9)
+    assert "the ridge is 184.6 FLOP/byte" in run(*asked).out
+
+
 def test_roofline_document(run: Run) -> None:
     document = run("roofline", "--gpu", "a100", "--json").json
     assert document["ridge"]["headline"] == document["ridge"]["textbook"]
@@ -368,6 +386,9 @@ def test_sweep_of_a_roofline_keeps_its_operations(run: Run) -> None:
     ("asked", "said"),
     [
         (("ops", "--model", "llama-3-70b", "--seq", "4k", "--gpu", "a100"), "does not fit one a100-80g-sxm"),
+        # 16.06 GB of weights and 65,536 x 131,072 bytes of cache: 24.65 of 24 GB, the weights alone fit.
+        (("ops", "--model", "llama-3-8b", "--seq", "64k", "--gpu", "rtx4090"), "does not fit one rtx4090"),
+        (("roofline", "--model", "llama-3-8b", "--seq", "64k", "--gpu", "rtx4090"), "does not fit one"),
         (("ops", "--model", "llama-7b", "--seq", "1", "--weights", "gptq"), "converted on the way"),
         (("ops", "--model", "llama-7b", "--seq", "1", "--weights", "fp8"), "has no fp8; counted at its"),
         (("ops", "--model", "whisper-tiny", "--seq", "4"), "1,500 encoder positions"),

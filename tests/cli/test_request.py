@@ -121,6 +121,17 @@ def test_ranks_share_the_work_and_pay_the_link(ask: Ask) -> None:
     assert (one["fits"], four["fits"], four["devices"]) == (False, True, 4)
 
 
+def test_ranks_with_a_batch_each_all_count(ask: Ask) -> None:
+    """--ep alone: 8 ranks of 4 requests, 16 tokens each; 8 GPUs at 3 dollars an hour for 32 requests."""
+    got = ask(
+        *("request", "--model", "mixtral-8x7b", "--gpu", "h200", "--ep", "8", "--prompt", "512"),
+        *("--gen", "16", "--batch", "4", "--price", "3"),
+    )
+    took = got["e2e_s"]["expected"]
+    assert got["output_tokens_per_s"] == pytest.approx(8 * 4 * 16 / took, rel=1e-9)
+    assert got["usd"] == pytest.approx(8 * 3 / 3600 * took / 32, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -191,6 +202,9 @@ def test_prefill_on_gpus_of_its_own(ask: Ask) -> None:
         assert apart["e2e_s"][kind] == pytest.approx(parts)
     both = there["ttft_s"]["expected"] + 31 * here["tpot_s"]["expected"]
     assert apart["usd"] == pytest.approx(2 / 3600 * both)
+    # 700 W while an H100 reads, 400 W while an A100 writes.
+    joules = 700 * there["ttft_s"]["expected"] + 400 * 31 * here["tpot_s"]["expected"]
+    assert apart["energy_j"] == pytest.approx(joules)
     shared = ask(*args, "--gpu", "a100", "--prefill-gpu", "h100", "--prefill-tp", "4")
     assert shared["kv_transfer_s"] == pytest.approx(apart["kv_transfer_s"] / 4)
 
@@ -201,13 +215,13 @@ def test_a_run_beside_the_prediction(ask: Ask, tmp_path: Path) -> None:
         '[{"n_prompt": 512, "n_gen": 0, "avg_ts": 6800.0}, {"n_prompt": 0, "n_gen": 128, "avg_ts": 1e5}]',
         encoding="utf-8",
     )
-    got = ask(
-        *("request", "--model", "llama-3-8b", "--gpu", "rtx4090", "--engine", "llama.cpp"),
-        *("--weights", "q4_k_m", "--measured", str(path)),
-    )
+    args = ("request", "--model", "llama-3-8b", "--gpu", "rtx4090", "--engine", "llama.cpp")
+    args = (*args, "--weights", "q4_k_m")
+    got = ask(*args, "--measured", str(path))
     read, token = got["measured"]["rows"]
     assert read["measured_s"] == pytest.approx(512 / 6800)
-    assert read["error"] == pytest.approx(read["predicted_s"]["expected"] / read["measured_s"] - 1)
+    alone = ask(*args, "--prompt", "512", "--gen", "1")["ttft_s"]["expected"]
+    assert read["error"] == pytest.approx(alone * 6800 / 512 - 1)
     assert token["impossible"]
     assert got["inputs"]["prompt"] == 512
 

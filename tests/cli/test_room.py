@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from infercost.costmodel.memory import within_room
+
 Ask = Callable[..., dict[str, Any]]
 Run = Callable[..., Any]
 LOAD = ("--model", "llama-3-70b", "--gpu", "h100", "--tp", "2")
@@ -31,6 +33,13 @@ def test_every_command_has_one_rule(batch: int, ask: Ask) -> None:
         "diagnose": ask("diagnose", *LOAD, *work)["verdicts"]["memory"]["fits"],
     }
     assert said == dict.fromkeys(said, batch == 4)
+
+
+def test_the_edge_of_the_room() -> None:
+    """Nine tenths of 80 GiB are 77,309,411,328 bytes (72 GiB), of which the last still fits."""
+    assert within_room(72 << 30, 80 << 30) is True
+    assert within_room((72 << 30) + 1, 80 << 30) is False
+    assert within_room(1, None) is None
 
 
 def test_by_how_much_it_does_not(run: Run) -> None:

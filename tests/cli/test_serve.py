@@ -6,7 +6,8 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infercost import InputError
+from infercost.cli.serve_json import _spread as spread
 from infercost.cli.sizes import duration
 from infercost.cli.trace import read_trace
 from infercost.costmodel.simulation import Job
@@ -211,8 +213,59 @@ def test_how_many_for_a_rate(ask: Ask) -> None:
     got = ask(*SMALL, "--batch", "64", "--rate", "100")
     each = got["best"]["requests_per_s"]
     assert got["devices_needed"] == -(-100 // (0.8 * each))
-    apart = ask(*SMALL, "--batch", "64", "--rate", "100", "--policy", "disaggregated")
-    assert apart["devices_needed"] >= 100 / apart["best"]["requests_per_s"] * apart["best"]["devices"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_prefill_apart_takes_whole_gpus_too(ranks: int, ask: Ask) -> None:
+    """100 requests a second on units 80 % busy: as many as decode, and, of those that prefill one prompt at a
+    time, as many as `request` has to be at it."""
+    where = (*SMALL, "--tp", str(ranks))
+    apart = ask(*where, "--batch", "64", "--rate", "100", "--policy", "disaggregated")
+    reading = ask("request", *where[1:], "--phase", "prefill")["ttft_s"]["expected"]
+    writing = apart["best"]["requests_per_s"]
+    units = math.ceil(100 / (0.8 * writing)) + math.ceil(100 * reading / 0.8)
+    assert apart["devices_needed"] == apart["at_rate"]["devices"] == ranks * units
+    # Neither part's devices alone, nor the two rounded together.
+    assert units > math.ceil(100 / (0.8 * writing) + 100 * reading / 0.8)
+
+
+def test_what_was_seen_is_held_to_the_best(ask: Ask) -> None:
+    """Tokens a second of a GPU: 12,000 from 4 of them over the best point's from all of its own."""
+    asked = (
+        "serve",
+        "--model",
+        "llama-3-70b",
+        "--gpu",
+        "h100",
+        "--tp",
+        "4",
+        "--prompt",
+        "512",
+        "--gen",
+        "128",
+    )
+    for policy in ("continuous", "disaggregated"):
+        got = ask(*asked, "--policy", policy, "--batch", "64", "--actual", "12000")
+        best = got["best"]
+        assert best["devices"] == 4 if policy == "continuous" else best["devices"] > 4
+        (seen,) = got["actual"]
+        wanted = (12_000 / 4) / (best["output_tokens_per_s"] / best["devices"])
+        assert seen["of_best"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("values", "p50", "p90", "p99"),
+    [
+        (range(100, 0, -1), 50, 90, 99),
+        (range(1, 11), 5, 9, 10),
+        (range(1, 8), 4, 7, 7),
+        ([3], 3, 3, 3),
+    ],
+)
+def test_percentiles_are_nearest_ranks(values: Iterable[float], p50: int, p90: int, p99: int) -> None:
+    """The smallest value that no fewer than so many per cent are at or below."""
+    ranks = [float(value) for value in values]
+    assert spread(ranks) == {"mean": sum(ranks) / len(ranks), "p50": p50, "p90": p90, "p99": p99}
 
 
 def test_a_shared_prefix(ask: Ask) -> None:

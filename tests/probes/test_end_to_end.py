@@ -127,6 +127,39 @@ def test_impossible_rows_are_named(tmp_path: Path) -> None:
     assert whys == ["faster than the bound", "more than the memory holds", ""]
 
 
+def test_the_memory_is_that_of_all_devices(tmp_path: Path) -> None:
+    """141 GB of weights: on 4 of 80 GB, not on one. 80 sequences of 8,193 tokens at 131,072 bytes are 86 GB
+    beside 16 of weights: on 2, not on one."""
+    weights = "vllm,h100-sxm,{},{},llama-3-70b,bf16,,1,16,16,,tpot_ms,100,single_stream,"
+    cache = "vllm,h100-sxm,{},{},llama-3-8b,bf16,,80,8192,1,,tpot_ms,100,static_batch,"
+    lines = [line.format(n, "tp" if n > 1 else "none") for line in (weights, cache) for n in (1, 2, 4)]
+    found, _ = read(tmp_path, *lines)
+    evaluator = Evaluator(shipped_clock)
+    whys = [impossible(evaluator.parts(row)) for row in found]
+    assert whys == ["more than the memory holds", "", "", "more than the memory holds", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "share", "why"),
+    [
+        ("a100-sxm", 0.99, ""),
+        ("a100-sxm", 0.97, "faster than the bound"),
+        ("rtx4090", 0.97, ""),
+        ("rtx4090", 0.5, ""),
+        ("rtx4090", 0.48, "faster than the bound"),
+    ],
+)
+def test_a_geforce_is_twice_as_quick_where_it_adds_up_in_fp16(
+    gpu: str, share: float, why: str, tmp_path: Path, ask: Any
+) -> None:
+    """330.3 against 165.2 TFLOP/s on an RTX 4090's sheet; 2 % are what a clock may be off by."""
+    asked = ("request", "--model", "llama-3-8b", "--gpu", gpu, "--weights", "fp16", "--phase", "prefill")
+    bound = ask(*asked, "--prompt", "4096")["ttft_s"]["bound"]
+    row = f"llama.cpp,{gpu},1,none,llama-3-8b,F16,,1,4096,,,ttft_ms,{1e3 * share * bound},single_stream,"
+    (found,), _ = read(tmp_path, row)
+    assert impossible(Evaluator(shipped_clock).parts(found)) == why
+
+
 def _file(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "file"
     path.write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from infercost.costmodel.op import Gemm
 from infercost.costmodel.roofline import floor_s
 from infercost.costmodel.times.device import device
 from infercost.costmodel.times.gemm import GEMM, gemm_s
+from infercost.costmodel.times.prefill import QUANTISER_TOKEN_BYTES
 from infercost.costmodel.times.transfer import Calibrated
 from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.catalogue import load_gpu
@@ -228,6 +229,7 @@ def test_bias_has_a_sign_and_grades_have_letters() -> None:
     errors.add(np.array([0.5, 0.5, 3.0]), np.ones(3))
     assert errors.bias == pytest.approx(-0.5, abs=0.001)
     assert [grade(each) for each in (0.01, 0.05, 0.1, 0.2, 0.4, 0.9)] == ["A", "A", "B", "C", "D", "E"]
+    assert [grade(each) for each in (0.0501, 0.1001, 0.2001, 0.4001)] == ["B", "C", "D", "E"]
 
 
 # --- fits ---
@@ -257,7 +259,8 @@ def test_folds_are_whole_shape_families(tmp_path: Path) -> None:
     folds = folds_of(batch)
     for name in set(batch.shape):
         assert len(set(folds[batch.shape == name])) == 1
-    assert fold_of("4096/4096") == fold_of("4096/4096") < 5
+    # SHA-256 of "infercost:4096/4096", as a number, modulo 5: the same wherever it is computed.
+    assert [fold_of(shape) for shape in ("4096/4096", "512/8192", "512/512")] == [0, 3, 2]
 
 
 def test_the_default_is_the_engine_most_people_run_where_it_is_well_predicted() -> None:
@@ -358,6 +361,41 @@ def test_rows_that_beat_physics_are_named(tmp_path: Path) -> None:
     found = validate([str(path)], lambda _: [])
     assert found.flagged_rows == 2
     assert [(each.line, each.fits_l2) for each in found.flagged] == [(2, False), (3, True)]
+
+
+def test_two_per_cent_are_what_a_clock_may_be_off_by(tmp_path: Path) -> None:
+    """8,192 cubed twice over 989.4 TFLOP/s, which is what an H100's bf16 peak is: 1.1113 ms."""
+    floor_us = 2 * 8192**3 / 989.4e12 * 1e6
+    path = tmp_path / "g.csv"
+    shares = (0.95, 0.975, 0.985, 1.0)
+    rows = "".join(f"x,h100_sxm,cold,bf16,8192,8192,8192,{share * floor_us}\n" for share in shares)
+    path.write_text(HEADER + rows, encoding="utf-8")
+    assert [each.line for each in validate([str(path)], lambda _: []).flagged] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("stack", "kv", "appended", "prepared"),
+    [
+        ("vllm-1", "bf16", 4 * 32_768, 0),
+        # An fp8 cache is written in one byte, and Q in 16 bit is quantised by a kernel of its own.
+        ("vllm-1", "fp8", 3 * 32_768, 64 * (8 * 128 + QUANTISER_TOKEN_BYTES)),
+        ("fa3", "bf16", 0, 0),
+    ],
+)
+def test_a_prefill_row_by_hand(stack: str, kv: str, appended: int, prepared: int, tmp_path: Path) -> None:
+    """64 tokens, 8 heads on 2 of 128: K and V have 2 x 64 x 2 x 128 = 32,768 values, read in 16 bit and
+    written to the cache; Q and the output have 65,536 each. A bare kernel writes no cache."""
+    path = tmp_path / "a.csv"
+    path.write_text(ATTENTION + f"h100,{stack},fa3,bf16,{kv},1,64,64,8,2,128,1,0,9\n", encoding="utf-8")
+    (batch,) = batches(str(path), Counter())
+    assert batch.family == "prefill"
+    kept = 2 if kv == "bf16" else 1
+    moved = 2 * 2 * 65_536 + kept * 32_768
+    work = batch.work
+    assert (work.attend.pairs, work.matmul_flops) == (64 * 65 / 2, 4 * 8 * 128 * 64 * 65 / 2)
+    assert work.bytes.total == moved
+    assert (work.appended, work.prepared) == (appended, prepared)
+    assert batch.working_set == moved + (2 * 32_768 if appended else 0)
 
 
 # --- routing of the MoE benchmark ---
