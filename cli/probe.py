@@ -27,7 +27,8 @@ from .text import count, plural, seconds, si, size
 
 if TYPE_CHECKING:
     from ..probes.memory import MemoryResult
-    from ..probes.session import Result, Session
+    from ..probes.result import Result
+    from ..probes.session import Session
     from ..probes.suite import Probe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
