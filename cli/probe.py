@@ -28,7 +28,8 @@ from .text import count, plural, seconds, si, size
 
 if TYPE_CHECKING:
     from ..probes.memory import MemoryResult
-    from ..probes.session import Result, Session
+    from ..probes.result import Result
+    from ..probes.session import Session
     from ..probes.suite import Probe
 from .unused import refuse, refuse_all_but
 

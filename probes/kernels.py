@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..costmodel.op import Attend, Gather, Gemm, Pointwise, Work
 from .rows import ROW_PROBES, name_of
+from .shapes import is_causal, small
 from .target import Target
 
 
@@ -39,7 +39,6 @@ def out_of_memory(error: BaseException) -> bool:
 
 TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 3e-2, "fp16": 5e-3, "fp8": 0.15, "int8": 0.0, "int4": 0.15}
 """Largest |error| against float64, as a share of the largest value."""
-SMALL_TOKENS, SMALL_WIDTH = 48, 256
 FP8_CAPABILITY = (8, 9)
 MOST_HEAD_DIM = 256
 
@@ -58,12 +57,12 @@ def build(work: Work, backend: str, target: Target, torch: Any) -> Kernel:
 
 def check(work: Work, backend: str, target: Target, torch: Any) -> None:
     """Hold the kernel to float64 on a small shape. Raises CannotRunError where they differ."""
-    small = _small(work)
-    kernel = build(small, backend, target, torch)
+    tried = small(work)
+    kernel = build(tried, backend, target, torch)
     got, exact = kernel.result().double(), kernel.exact().double()
     scale = max(float(exact.abs().max()), 1e-30)
     error = float((got - exact).abs().max()) / scale
-    most = TOLERANCE.get(_type_of(small), 1e-4)
+    most = TOLERANCE.get(_type_of(tried), 1e-4)
     if not error <= most:
         raise CannotRunError(f"its result is off by {error:.2g} of the largest value, {most:g} allowed")
 
@@ -73,30 +72,6 @@ def _type_of(work: Work) -> str:
         return "int4"
     math = getattr(work, "math", "")
     return math or {4: "fp32", 2: "bf16"}[getattr(work, "activation_bytes", 4)]
-
-
-def _small(work: Work) -> Work:
-    """The same kernel on a shape that float64 answers at once."""
-    match work:
-        case Gemm():
-            inner, outer = min(work.inner, SMALL_WIDTH), min(work.outer, SMALL_WIDTH)
-            size = work.weight_bytes * inner * outer / (work.inner * work.outer)
-            rows = min(work.rows, SMALL_TOKENS)
-            return replace(work, rows=rows, inner=inner, outer=outer, weight_bytes=size)
-        case Attend():
-            causal = work.pairs < work.new * work.context
-            new, past = min(work.new, SMALL_TOKENS), min(work.context - work.new, SMALL_TOKENS)
-            context = new + past
-            pairs = new * past + new * (new + 1) // 2 if causal else new * context
-            return replace(work, sequences=min(work.sequences, 2), new=new, context=context, pairs=pairs)
-        case Pointwise():
-            columns = min(work.values // work.rows, SMALL_WIDTH)
-            rows = min(work.rows, SMALL_TOKENS)
-            kv = work.kv_bytes * rows * columns // work.values
-            return replace(work, values=rows * columns, rows=rows, kv_bytes=kv)
-        case Gather():
-            return replace(work, rows=min(work.rows, SMALL_TOKENS))
-    return work
 
 
 def dtype_of(name: str, torch: Any) -> Any:
@@ -174,7 +149,8 @@ def _fp8(work: Gemm, target: Target, torch: Any) -> Kernel:
     return Kernel(launch, launch, exact, _moved(a, w) + 2 * work.rows * work.outer)
 
 
-INT4_GROUP = 128
+INT4_GROUP, INT4_SCALES = 128, 4
+"""torch packs a scale and a zero point, in bf16 each, for so many weights."""
 
 
 def _int4(work: Gemm, target: Target, torch: Any) -> Kernel:
@@ -231,16 +207,16 @@ def _attend(work: Attend, backend: str, target: Target, torch: Any) -> Kernel:
     q = _random(torch, target, dtype, work.sequences, work.heads, work.new, work.qk_dim)
     k = _random(torch, target, dtype, work.sequences, work.kv_heads, work.context, work.qk_dim)
     v = _random(torch, target, dtype, work.sequences, work.kv_heads, work.context, work.v_dim)
-    masked = work.pairs < work.new * work.context
+    masked = is_causal(work)
     if masked and work.new != work.context:
         raise CannotRunError("torch's causal mask starts at the first key: a chunk with a past is not probed")
     # One query row sees every key: is_causal would leave it the first alone.
-    causal = bool(masked and work.new > 1)
+    below = masked and work.new > 1
     grouped = work.heads != work.kv_heads
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def launch() -> Any:
-        return attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        return attention(q, k, v, is_causal=below, enable_gqa=grouped)
 
     def pinned() -> Any:
         with backend_context(backend, torch):
@@ -250,7 +226,7 @@ def _attend(work: Attend, backend: str, target: Target, torch: Any) -> Kernel:
         kk = k.double().repeat_interleave(work.heads // work.kv_heads, 1)
         vv = v.double().repeat_interleave(work.heads // work.kv_heads, 1)
         scores = q.double() @ kk.transpose(-1, -2) / work.qk_dim**0.5
-        if causal:
+        if below:
             keep = torch.ones(work.new, work.context, dtype=torch.bool, device=target.spec).tril()
             scores = scores.masked_fill(~keep, float("-inf"))
         return torch.softmax(scores, -1) @ vv

@@ -22,11 +22,14 @@ from ..costmodel.times.transfer import LIKE_ERROR, Choice
 from ..hardware.calibration import Calibration, Group, Key, Spread
 from ..hardware.spec import Gpu
 from .classes import group_of, kept_as, row_kernel
-from .session import Result, Session
+from .result import Result
+from .session import Session
 from .target import software
 from .verdict import FAIL, INCONCLUSIVE, SKIPPED
 
 LEAST_SHARE = 1e-3
+NEVER_BINDS = 10.0
+"""The share of a roof that no probe stood under: so fast that it is never what binds."""
 FEW_HELD = 2
 """Held-out probes below which an error is not known."""
 
@@ -113,8 +116,8 @@ def _shares(results: list[Result], launch_s: float, gpu: Gpu, products: set[str]
             compute.append(flops_s / left)
         else:
             memory.append(moved / gpu.bandwidth / left)
-    mma = median(compute) if compute else 10.0
-    share = median(memory) if memory else 10.0
+    mma = median(compute) if compute else NEVER_BINDS
+    share = median(memory) if memory else NEVER_BINDS
     return {
         "launch_us": launch_s * 1e6,
         "mma_share": max(mma, LEAST_SHARE),

@@ -8,12 +8,11 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, inf
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..costmodel.op import Attend, Bytes, Gather, Gemm, Pointwise, Work
+from ..costmodel.op import Pointwise, Work
 from ..costmodel.roofline import floor_s, math_dtype, peak_flops, step_floor_s, totals, work_math
 from ..costmodel.times.expected import Clock, Expected
 from ..hardware.spec import Gpu
@@ -21,12 +20,14 @@ from ..models.spec import Model
 from .ceilings import Ceilings
 from .classes import expected_of
 from .conditions import Conditions, CpuWatch, GpuWatch
-from .kernels import CannotRunError, Kernel, build, check, out_of_memory
+from .kernels import CannotRunError, Kernel, backend_context, build, check, out_of_memory
+from .result import Result, Whole, skipped
+from .shapes import halved
 from .stack import Stack
 from .suite import Probe
 from .target import Target, nvml_module, torch_module, uuid_of
 from .timing import GRAPH_BELOW_S, ROTATED_L2S, Budget, Sampler, Timing, cpu_sampler, cuda_sampler, measure
-from .verdict import PASS, RULES, SKIPPED, judge
+from .verdict import PASS, RULES, judge
 
 CEILING_S = {"quick": 0.6, "default": 1.0, "full": 1.0}
 PROBE_S = {"quick": 0.3, "default": 1.5, "full": 3.0}
@@ -44,50 +45,6 @@ WARM_UP_S, WARM_UP_STEP_S, STEADY = 3.0, 0.25, 0.01
 SETS = 0.999
 """Share of the ceiling above which a probe is the one that sets it (the rest is rounding)."""
 STACK_S, STACK_BAND = 3.0, 0.15
-
-
-class Result(NamedTuple):
-    """One probe: what the ceilings of the run allow, what was expected, what was measured, the verdict."""
-
-    probe: Probe
-    work: Any
-    floor_s: float
-    expected: Expected | None
-    timing: Timing | None
-    drift: float
-    verdict: str
-    why: str
-    slower: float = 1.0
-    """How much slower the ceiling was read around it than at first."""
-
-    @property
-    def flops_per_s(self) -> float | None:
-        done = self.work.matmul_flops + self.work.vector_flops
-        return done / self.timing.median_s if self.timing and done else None
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        return self.work.bytes.total / self.timing.median_s if self.timing else None
-
-    @property
-    def efficiency(self) -> float | None:
-        """Share of the ceiling: the floor over the measured time."""
-        return self.floor_s / self.timing.median_s if self.timing else None
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What several ops come to, as one."""
-
-    matmul_flops: float
-    vector_flops: float
-    total_bytes: float
-
-    kind = "stack"
-
-    @property
-    def bytes(self) -> Bytes:
-        return Bytes(activations=self.total_bytes)
 
 
 class StackOf(NamedTuple):
@@ -144,7 +101,7 @@ class Session:
                     if probe.part == "ceiling":
                         continue
                     if self.budget.left_s <= 0:
-                        yield self._keep(_skipped(probe, "the time for this mode is used up"))
+                        yield self._keep(skipped(probe, "the time for this mode is used up"))
                         continue
                     yield self._keep(self._judged(self._run(probe), self._trouble(watch)))
                 for phase in ("decode", "prefill") if self.layers else ():
@@ -186,9 +143,9 @@ class Session:
         try:
             return self._stack_timed(phase, watch)
         except CannotRunError as error:
-            return _skipped(nothing, str(error))
+            return skipped(nothing, str(error))
         except Exception as error:  # torch raises what it likes; a probe that cannot run is no reason to stop
-            return _skipped(nothing, _said(error))
+            return skipped(nothing, _said(error))
         finally:
             self._free()
 
@@ -203,15 +160,19 @@ class Session:
         timing, slower, drift = self._between_anchors(sampler, roof, Budget(STACK_S), STACK_S)
         # One work that stands for all of the layers' ops: their FLOPs and bytes, summed.
         work = Whole(total.matmul_flops, total.vector_flops, total.bytes)
-        expected = self.clock.total(every) if self.clock else None
-        floor = step_floor_s(every, self._sheet) * slower
-        expected = expected and self._paced(expected, lambda sheet: float(step_floor_s(every, sheet)), slower)
-        soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
-        rules, trouble = RULES[self.target.kind], self._trouble(watch)
-        verdict, why = judge(timing.reading(drift), floor, soft, STACK_BAND, 0.0, rules, trouble)
         name = f"e2e.{phase}"
         probe = Probe(f"{name}.{stack.model.name}.{len(stack.model.layers)}-layers", name, work, "held")
-        return Result(probe, work, floor, expected, timing, drift, verdict, why, slower)
+        floor = step_floor_s(every, self._sheet) * slower
+        result = Result(probe, work, floor, None, timing, drift, "", "", slower)
+        expected = self.clock.total(every) if self.clock else None
+        return self._held(
+            result,
+            lambda sheet: float(step_floor_s(every, sheet)),
+            expected,
+            STACK_BAND,
+            0.0,
+            self._trouble(watch),
+        )
 
     # --- ceilings and anchors ---
 
@@ -342,18 +303,16 @@ class Session:
                 check(work, probe.backend, self.target, self.torch)
                 return self._timed(probe, work, roof, most_s)
             except CannotRunError as error:
-                return _skipped(probe, str(error))
+                return skipped(probe, str(error))
             except Exception as error:  # torch raises what it likes; one probe is no reason to stop
                 if not out_of_memory(error):
-                    return _skipped(probe, _said(error))
+                    return skipped(probe, _said(error))
                 work = halved(work)
             finally:
                 self._free()
-        return _skipped(probe, "out of memory, even at a quarter of the shape")
+        return skipped(probe, "out of memory, even at a quarter of the shape")
 
     def _timed(self, probe: Probe, work: Work, roof: str | None, most_s: float) -> Result:
-        from .kernels import backend_context
-
         kernels = self._build(work, probe.backend)
         with backend_context(probe.backend, self.torch):
             sampler = self._sampler([kernel.launch for kernel in kernels])
@@ -406,8 +365,7 @@ class Session:
         return cuda_sampler(launches, self.torch, self._stream, graph_below_s)
 
     def _fits(self, work: Work) -> None:
-        needed = 3 * work.bytes.total
-        if needed > min(MEMORY_SHARE * self.target.memory_bytes, MOST_MEMORY) * 3:
+        if work.bytes.total > min(MEMORY_SHARE * self.target.memory_bytes, MOST_MEMORY):
             raise MemoryError("out of memory")
 
     def _free(self) -> None:
@@ -418,62 +376,40 @@ class Session:
     def _judged(self, result: Result, trouble: str) -> Result:
         if result.timing is None:
             return result
-        floor = result.floor_s or floor_s(result.work, self._sheet)
-        probe, rules = result.probe, RULES[self.target.kind]
-        expected = expected_of(probe, result.work, self.clock) if self.clock else None
-        expected = expected and self._paced(
-            expected, lambda sheet: float(floor_s(result.work, sheet)), result.slower
-        )
-        soft = expected.seconds if expected and expected.confidence.kind != "assumed" else None
-        if probe.part in ("ceiling", "report"):
-            soft = None
+        probe, work = result.probe, result.work
+        result = result._replace(floor_s=result.floor_s or floor_s(work, self._sheet))
+        expected = expected_of(probe, work, self.clock) if self.clock else None
         trouble = trouble or (self._ceiling_trouble if probe.part == "ceiling" else "")
-        spread = expected.confidence.error if expected else 0.0
-        verdict, why = judge(
-            result.timing.reading(result.drift),
-            floor,
-            soft,
-            probe.band(self.target.kind),
-            spread / 2,
-            rules,
-            trouble,
-        )
-        if verdict == PASS and probe.part == "ceiling":
-            quickest = floor / result.timing.median_s > SETS
+        spread = expected.confidence.error / 2 if expected else 0.0
+        band = probe.band(self.target.kind)
+        return self._held(result, lambda sheet: float(floor_s(work, sheet)), expected, band, spread, trouble)
+
+    def _held(
+        self,
+        result: Result,
+        floor: Callable[[Gpu], float],
+        expected: Expected | None,
+        band: float,
+        spread: float,
+        trouble: str,
+    ) -> Result:
+        """A measured result held to its floor, and to what was expected where its class has constants.
+
+        `floor`: its floor under the ceilings of a sheet.
+        """
+        assert result.timing is not None
+        part = result.probe.part
+        expected = expected and self._paced(expected, floor, result.slower)
+        known = expected and expected.confidence.kind != "assumed" and part not in ("ceiling", "report")
+        soft = expected.seconds if expected and known else None
+        reading, rules = result.timing.reading(result.drift), RULES[self.target.kind]
+        verdict, why = judge(reading, result.floor_s, soft, band, spread, rules, trouble)
+        if verdict == PASS and part == "ceiling":
+            quickest = result.floor_s / result.timing.median_s > SETS
             why = "sets the ceiling" if quickest else "under the ceiling of its type"
-        return result._replace(floor_s=floor, expected=expected, verdict=verdict, why=why)
-
-
-def halved(work: Work) -> Work:
-    """The same kernel at half the size."""
-    match work:
-        case Gemm() if work.rows > 1:
-            return replace(work, rows=work.rows // 2)
-        case Gemm():
-            outer = max(1, work.outer // 2)
-            return replace(work, outer=outer, weight_bytes=work.weight_bytes * outer // work.outer)
-        case Pointwise():
-            rows = max(1, work.rows // 2)
-            each = work.values // work.rows
-            return replace(work, rows=rows, values=rows * each, kv_bytes=work.kv_bytes * rows // work.rows)
-        case Gather():
-            return replace(work, rows=max(1, work.rows // 2))
-        case Attend() if work.sequences > 1:
-            return replace(work, sequences=work.sequences // 2)
-        case Attend() if work.new == 1:
-            context = max(2, work.context // 2)
-            return replace(work, context=context, pairs=context)
-        case Attend():
-            new = max(1, work.new // 2)
-            causal = work.pairs < work.new * work.context
-            return replace(work, new=new, context=new, pairs=new * (new + 1) // 2 if causal else new * new)
-    return work
+        return result._replace(expected=expected, verdict=verdict, why=why)
 
 
 def _said(error: Exception) -> str:
     """The first line of what went wrong."""
     return (str(error).splitlines() or [type(error).__name__])[0][:120]
-
-
-def _skipped(probe: Probe, why: str) -> Result:
-    return Result(probe, probe.work, 0.0, None, None, 0.0, SKIPPED, why)

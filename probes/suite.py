@@ -15,7 +15,9 @@ from ..costmodel.op import Attend, Gemm, GroupedGemm, Op, Work
 from ..costmodel.step import Plan, Run, Step, decode, prefill
 from ..hardware.spec import MIB
 from ..models.spec import Model
+from .kernels import INT4_GROUP, INT4_SCALES
 from .rows import BYTES, ROW_PROBES
+from .shapes import is_causal, pairs_of
 from .target import Target
 
 BANDS = {
@@ -59,7 +61,7 @@ def gemm(rows: int, inner: int, outer: int, math: str, stored: str = "") -> Gemm
     """A product with weights of `math`, or of 4 bits where `stored` says so."""
     each = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0}.get(math, 2.0)
     if stored.startswith("int4"):
-        each = 0.5 + 4 / 128
+        each = 0.5 + INT4_SCALES / INT4_GROUP
     size = round(inner * outer * each)
     return Gemm(rows, inner, outer, size, math, 4 if math in ("fp32", "tf32") else 2, stored=stored)
 
@@ -74,9 +76,9 @@ def attend(
     math: str,
     causal: bool = False,
 ) -> Attend:
-    """Attention over `context` keys; causal counts T(T+1)/2 pairs."""
+    """Attention over `context` keys; causal counts those up to each query's own."""
     each = 4 if math == "fp32" else 2
-    pairs = new * (new + 1) // 2 if causal else new * context
+    pairs = pairs_of(new, context, causal)
     row = 2 * kv_heads * width * each
     cached = new < context
     return Attend(
@@ -280,9 +282,8 @@ def _in_type(work: Work, math: str) -> Work | None:
     if isinstance(work, Gemm) and work.batch == 1:
         return gemm(int(work.rows), work.inner, work.outer, math)
     if isinstance(work, Attend) and work.qk_dim == work.v_dim and work.stage == "fused" and not work.window:
-        causal = work.pairs < work.new * work.context
         shape = (work.sequences, work.new, work.context, work.heads, work.kv_heads, work.qk_dim)
-        return attend(*shape, math, causal)
+        return attend(*shape, math, is_causal(work))
     return work if isinstance(work, (Gemm, GroupedGemm, Attend)) else None
 
 

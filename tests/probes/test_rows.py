@@ -17,8 +17,8 @@ from infercost.hardware.catalogue import load_gpu
 from infercost.hardware.spec import Gpu
 from infercost.probes import save
 from infercost.probes.ceilings import Ceilings
+from infercost.probes.result import Result
 from infercost.probes.rows import ROW_PROBES, name_of, row_probe
-from infercost.probes.session import Result
 from infercost.probes.suite import BANDS, Probe, cpu_suite, cuda_suite, suite
 from infercost.probes.target import Target
 from infercost.probes.timing import Timing

@@ -23,7 +23,7 @@ from infercost.probes.classes import group_of
 from infercost.probes.conditions import CpuWatch, GpuWatch
 from infercost.probes.distributed import bus_bandwidth
 from infercost.probes.rows import rows_op
-from infercost.probes.session import halved
+from infercost.probes.shapes import halved
 from infercost.probes.suite import Probe, attend, chosen, cpu_suite, cuda_suite, gemm
 from infercost.probes.target import sheet_of, targets
 from infercost.probes.timing import Budget, interval, measure, outliers
@@ -208,6 +208,8 @@ def test_counts_by_hand() -> None:
     full = attend(2, 128, 128, 32, 8, 64, "bf16")
     assert full.matmul_flops == 4 * 2 * 32 * 128 * 128 * 64
     assert full.bytes.total == 2 * 2 * 128 * (32 * 64 * 2 + 8 * 64 * 2)
+    past = attend(1, 4, 12, 8, 8, 64, "fp32", causal=True)
+    assert past.matmul_flops == 4 * 8 * (9 + 10 + 11 + 12) * 64, "each query sees the past, too"
     causal = attend(1, 512, 512, 8, 8, 64, "fp32", causal=True)
     assert causal.matmul_flops == 4 * 8 * (512 * 513 // 2) * 64
     step = attend(4, 1, 1000, 32, 8, 128, "bf16")
