@@ -8,7 +8,6 @@ import typer
 
 from .. import InputError
 from ..costmodel.engines import ALLOCATORS, POOLED, How, engine_flags
-from ..costmodel.memory import CHUNK_TOKENS
 from . import options as o
 from .sizes import byte_size, tokens
 from .unused import given, refuse
@@ -100,7 +99,11 @@ class Flags(NamedTuple):
             return tokens(self.micro_batch, "--ubatch")
         if self.chunk is not None:
             return tokens(self.chunk, "--max-num-batched-tokens")
-        return engine_flags(self.memory, gpu).in_flight if self.memory else CHUNK_TOKENS
+        if self.memory:
+            return engine_flags(self.memory, gpu).in_flight
+        from ..costmodel.memory import CHUNK_TOKENS
+
+        return CHUNK_TOKENS
 
     def reserve(self, gpu: Gpu | None) -> Reserve | None:
         """The engine's allocator on `gpu`; None for the library and for no engine."""

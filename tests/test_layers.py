@@ -29,13 +29,14 @@ LENT = {
     "models": {
         "attention": "Attention CrossAttention LatentAttention",
         "cache": "CacheSpec",
+        "dimensions": "ceil_div rounded_up",
         "ffn": "Dense Experts FeedForward Projections",
         "formats": "Format Scale ceil_div find_format",
         "recipes": "Recipe default_recipe find_recipe sixteen_bit",
         "recurrent": "LinearAttention Recurrent ShortConvolution StateSpace",
         "sparsity": "pattern",
         "spec": "Block Encoder Layer Model grouped",
-        "tensor": "Tensor",
+        "tensor": "Tensor vector",
     },
 }
 """All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads."""

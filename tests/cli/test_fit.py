@@ -213,7 +213,7 @@ def test_a_number_of_blocks_decides(ask: Callable[..., Any], run: Callable[..., 
     assert ask(*args, "--seq", "4000", *blocks, "--kv-budget", "1GiB")["max_batch"] == 4, "blocks go first"
     none = run("fit", "--model", "llama-3.1-8b", "--gpu", "h100", "--engine", "llama.cpp", *blocks)
     assert none.code == 2
-    assert "no pool of blocks" in none.err
+    assert "--num-gpu-blocks without effect on `fit --engine llama.cpp`" in none.err
 
 
 def test_a_given_share_is_in_the_foot_note(run: Callable[..., Any]) -> None:
