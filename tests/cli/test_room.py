@@ -35,6 +35,19 @@ def test_every_command_has_one_rule(batch: int, ask: Ask) -> None:
     assert said == dict.fromkeys(said, batch == 4)
 
 
+@pytest.mark.parametrize(("tokens", "fits"), [(40_960, True), (53_248, False)])
+def test_of_a_prompt_alone_too(tokens: int, fits: bool, ask: Ask) -> None:
+    """16.06 GB of weights and 131,072 bytes a token, of 25.76 GB: 21.4 are within 90 %, 23.04 and the widest
+    moment of a prefill (more than the 0.14 GB left) are not, though the card holds them."""
+    where = ("--model", "llama-3-8b", "--gpu", "rtx4090")
+    lengths = ("--prompt", str(tokens), "--gen", "1")
+    quant = ask("quant", *where, "--seq", str(tokens), "--weights", "bf16")
+    assert quant["memory_bytes"] < ask("gpus", "show", "rtx4090")["memory_driver_bytes"]
+    assert quant["fits"] is fits
+    assert ask("compress", *where, "--sparsity", "0.5", *lengths)["before"]["fits"] is fits
+    assert ask("request", *where, *lengths)["fits"] is fits
+
+
 def test_the_edge_of_the_room() -> None:
     """Nine tenths of 80 GiB are 77,309,411,328 bytes (72 GiB), of which the last still fits."""
     assert within_room(72 << 30, 80 << 30) is True
