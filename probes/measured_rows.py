@@ -18,6 +18,7 @@ from ..costmodel.times.prefill import (
     style_of,
 )
 from ..hardware.calibration import Key
+from ..models.formats import find_format
 from .moe_routing import SHARES, balanced, power_law
 
 LATENT_QK, LATENT_V = 192, 128
@@ -70,15 +71,24 @@ def joined(*columns: Any) -> Any:
     return np.array(names, dtype=object)
 
 
+WIDE = 1 << 15
+
+
+def each_of(name: str) -> float:
+    """Bytes of each value in a format of ours, scales included, in a matrix so wide that one scale of a whole
+    tensor is nothing."""
+    return find_format(name).bits_per_weight(WIDE, WIDE) / 8
+
+
 GEMM_TYPES = {
     "bf16": ("bf16", 2.0),
     "fp16": ("fp16", 2.0),
     "fp8": ("fp8", 1.0),
-    "fp8_block": ("fp8", 1.0),
-    "nvfp4": ("fp4", 0.5625),
+    "fp8_block": ("fp8", each_of("fp8-block")),
+    "nvfp4": ("fp4", each_of("nvfp4")),
     "sq": ("int8", 1.0),
     "int8_wo": ("bf16", 1.0),
-    "int4_wo": ("bf16", 0.515625),
+    "int4_wo": ("bf16", each_of("int4-g128")),
 }
 """Type of the matrix units and bytes per weight, scales included, by the files' name of a type."""
 
@@ -327,11 +337,11 @@ MOE_TYPES = {
     "bf16": ("bf16", 2.0, 2.0),
     "fp16": ("fp16", 2.0, 2.0),
     "fp8": ("fp8", 1.0, 1.0),
-    "fp8_block": ("fp8", 1.0, 1.004),
-    "nvfp4": ("fp4", 0.5625, 0.5625),
-    "w4a16_mxfp4": ("bf16", 2.0, 0.53125),
-    "w4a8_mxfp4_mxfp8": ("fp8", 1.03, 0.53125),
-    "int4_wo": ("bf16", 2.0, 0.5156),
+    "fp8_block": ("fp8", 1.0, each_of("fp8-block")),
+    "nvfp4": ("fp4", each_of("nvfp4"), each_of("nvfp4")),
+    "w4a16_mxfp4": ("bf16", 2.0, each_of("mxfp4")),
+    "w4a8_mxfp4_mxfp8": ("fp8", 1.03, each_of("mxfp4")),
+    "int4_wo": ("bf16", 2.0, each_of("int4-g128")),
 }
 """Type of the matrix units, bytes per activation and per weight with their scales."""
 REPEATED_SLOTS = "sglang-0.5.10"

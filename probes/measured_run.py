@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..sheets import MAX_JSON_BYTES, SheetError, parse_json, read_file
-from .end_to_end import MAX_TOKENS, LeftOutError, Term, terms_of
+from .request_rows import MAX_TOKENS, LeftOutError, Term, terms_of
 
 MAX_TESTS = 1000
 

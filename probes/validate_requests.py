@@ -12,11 +12,11 @@ from .. import InfercostError
 from ..costmodel.times.expected import Clock
 from ..hardware.engine import EngineTimes, engine_names, load_engine
 from ..hardware.spec import Gpu
-from .end_to_end import Evaluator, Parts, impossible, rows
+from .end_to_end import KERNELS_ALONE, Evaluator, Parts, impossible
 from .errors import Errors
+from .request_rows import rows
 
 MOST_FLAGGED = 1000
-KERNELS_ALONE = EngineTimes("kernels back to back", 0.5, 0.5)
 
 
 class Line(NamedTuple):

@@ -31,9 +31,9 @@ from infercost.models import catalogue as models
 from infercost.models.huggingface import model_from_config, read_config
 from infercost.models.safetensors import read_headers
 from infercost.models.sheet import model_from_text
-from infercost.probes.end_to_end import rows
 from infercost.probes.measured import batches
 from infercost.probes.measured_run import measured_run
+from infercost.probes.request_rows import rows
 from infercost.probes.speculation_rows import read_rows
 from infercost.sheets import decode
 

@@ -14,8 +14,9 @@ from infercost.cli.calibrations import shipped_clock
 from infercost.costmodel.sharding import Parallel
 from infercost.hardware.catalogue import load_gpu
 from infercost.hardware.engine import EngineTimes, load_engine
-from infercost.probes.end_to_end import Evaluator, Row, impossible, rows
+from infercost.probes.end_to_end import Evaluator, impossible
 from infercost.probes.measured_run import measured_run
+from infercost.probes.request_rows import Row, rows
 
 HEAD = (
     "engine,gpu,n_gpus,parallel,model,weight_format,kv_dtype,batch,prompt_len,gen_len,ctx_start,metric,value,"

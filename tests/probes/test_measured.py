@@ -24,6 +24,7 @@ from infercost.probes.calibrate import Weight, cross_fit, cross_fit_all, default
 from infercost.probes.errors import Errors, grade
 from infercost.probes.fit import fit, fold_of
 from infercost.probes.measured import batches, gpu_of
+from infercost.probes.measured_rows import GEMM_TYPES, MOE_TYPES
 from infercost.probes.moe_routing import balanced, power_law
 from infercost.probes.protocols import cross_validated, gpu_left_out
 from infercost.probes.refit import refit
@@ -426,3 +427,12 @@ def test_skewed_routing_keeps_its_bounds(tokens: int, pair: tuple[int, int], ran
     assert float(number.sum()) <= experts / ranks * 1.001
     if ranks > 1 and tokens * top_k > 4 * experts:
         assert rows >= tokens * top_k / ranks * 0.999, "the largest rank has at least an even share"
+
+
+def test_bytes_of_stored_weights_by_hand() -> None:
+    """4 bits with an fp16 scale per 128 (not 0.5156), tiles of 128 x 128 with an fp32 one (not 1.004)."""
+    for types in (GEMM_TYPES, MOE_TYPES):
+        assert types["int4_wo"][-1] == 0.5 + 2 / 128
+        assert types["fp8_block"][-1] == 1 + 4 / 128**2
+        assert types["nvfp4"][-1] == pytest.approx(0.5 + 1 / 16, rel=1e-8)
+    assert MOE_TYPES["w4a16_mxfp4"][-1] == MOE_TYPES["w4a8_mxfp4_mxfp8"][-1] == 0.5 + 1 / 32

@@ -22,7 +22,8 @@ from scipy.optimize import least_squares
 from infercost import InfercostError
 from infercost.cli.calibrations import shipped_clock
 from infercost.hardware.engine import FOLDER, EngineTimes, Machine
-from infercost.probes.end_to_end import Evaluator, Parts, impossible, rows
+from infercost.probes.end_to_end import Evaluator, Parts, impossible
+from infercost.probes.request_rows import rows
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT.parent / "shared" / "end_to_end" / "latency.csv"
