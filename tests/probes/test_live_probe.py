@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from infercost.cli import probe as command
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.op import Gather, Gemm, Pointwise
 from infercost.costmodel.times.expected import Clock
@@ -291,6 +292,22 @@ def test_the_command(
     clock_of.cache_clear()
     assert failed.code == 1
     assert "before" in failed.err
+
+
+def test_a_doubtful_probe_fails_where_it_is_required(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 1, as of `fit --require`: 2 is wrong use."""
+    real = command._run
+
+    def doubted(session: Any, results: str | None) -> None:
+        real(session, results)
+        session.results[:] = [each._replace(verdict="INCONCLUSIVE") for each in session.results]
+
+    monkeypatch.setattr(command, "_run", doubted)
+    given = ("probe", "--quick", "--device", "cpu", "--only", "kv.read")
+    assert run(*given).code == 0
+    result = run(*given, "--require")
+    assert result.code == 1
+    assert "inconclusive: " in result.err
 
 
 def test_the_list(run: Run, schema: Callable[[str], Any]) -> None:
