@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from .errors import report_error
+from .errors import INTERRUPTED, report_error
 
 COMMANDS = {
     "kv": "KV cache and state, by what keeps it.",
@@ -37,7 +37,6 @@ COMMANDS = {
     "gpus": "List, show and check accelerators.",
 }
 
-INTERRUPTED = 130
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 

@@ -32,6 +32,7 @@ from .inputs import (
     encoder_positions,
     grid,
     kv_formats,
+    length_kind,
     model_source,
     models,
 )
@@ -172,7 +173,7 @@ def diagnose_command(
     choice(policy, POLICIES, "--policy")
     if chunk is not None and policy != "chunked":
         raise InputError("--chunk belongs to --policy chunked; as a lever it is --with chunked=512")
-    choice(lengths, ("fixed", "exponential", "uniform"), "--lengths")
+    lengths = length_kind(lengths)
     checked_price(price)
     if top < 1:
         raise InputError(f"--top is how many levers to show, at least 1, not {top}")

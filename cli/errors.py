@@ -14,6 +14,8 @@ from contextlib import suppress
 from .. import InfercostError
 from .text import clean
 
+INTERRUPTED = 130
+
 
 class FailedAssertionError(InfercostError):
     """A condition given with --assert does not hold."""
@@ -30,7 +32,7 @@ def report_error(error: BaseException) -> int:
     if isinstance(error, InfercostError):
         return _say(str(error), error.exit_code)
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        return _say("interrupted", 130)
+        return _say("interrupted", INTERRUPTED)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) == errno.EPIPE:

@@ -87,6 +87,11 @@ def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
     return token_list(text, option)
 
 
+def length_kind(text: str) -> str:
+    """--lengths: how the lengths out are spread."""
+    return choice("exponential" if text == "exp" else text, ("fixed", "exponential", "uniform"), "--lengths")
+
+
 def whole_context(model: Model) -> int:
     """The longest context `model` is made for. Raises InputError where none is known."""
     if model.context is None:

@@ -168,7 +168,7 @@ def kv(
             points.append(
                 Point(one, length, sequences, fmt, bill, positions, allocated, flags.tp, rank_bill, by_engine)
             )
-    listed = len(points) > 1 or any("," in text for text in (model or "", seq or "", batch, kv_format or ""))
+    listed = len(points) > 1
     inputs: dict[str, Any] = {
         "command": "kv",
         "what_if": what_if.given(),

@@ -52,7 +52,7 @@ CONVENTIONS = {
 
 
 class ProbeFailedError(InfercostError):
-    """A probe broke its floor (or, with --strict, left its band)."""
+    """A probe broke its floor; with --strict left its band, with --require was inconclusive."""
 
     exit_code = 1
 
@@ -105,7 +105,7 @@ def probe(
         typer.Option("--check", help="Compare class efficiencies with an earlier --json document."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="SLOW and FAST fail, too.")] = False,
-    require: Annotated[bool, typer.Option("--require", help="INCONCLUSIVE is exit 2.")] = False,
+    require: Annotated[bool, typer.Option("--require", help="INCONCLUSIVE is exit 1, too.")] = False,
     sink: Sink,
 ) -> None:
     """Run real kernels and hold every prediction to them.
@@ -180,7 +180,7 @@ def probe(
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise ProbeFailedError(f"failed: {failed[0]}{more}")
     if doubtful and require:
-        raise InputError(f"inconclusive: {', '.join(doubtful[:5])}; run again on a quieter machine")
+        raise ProbeFailedError(f"inconclusive: {', '.join(doubtful[:5])}; run again on a quieter machine")
 
 
 def _run(session: Session, results: str | None) -> None:

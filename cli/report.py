@@ -142,9 +142,8 @@ def _needed(prompt: str | None) -> str:
 
 def _one(text: str | None, option: str) -> str:
     if not text:
-        raise InputError(
-            f"report needs {option}: a name (`infercost models` lists them), a sheet.yaml or a config.json"
-        )
+        lists = f"`infercost {option.removeprefix('--')}s` lists them"
+        raise InputError(f"report needs {option}: a name ({lists}), or a file that describes one")
     if "," in text:
         raise InputError(f"report is about one deployment: give {option} one value, not '{text[:60]}'")
     if text == "-":

@@ -14,7 +14,6 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.recipes import find_recipe
 from ..models.spec import Model
-from .app import COMMANDS
 from .engine_flags import CONCATENATING, Flags
 from .inputs import WhatIf, kv_formats, models
 from .pictures.memory import Held, contexts
@@ -90,7 +89,7 @@ class Lattice(NamedTuple):
 
 
 class Study(NamedTuple):
-    """Every document of the page; None where a command does not exist or has no answer here (`absent` says
+    """Every document of the page; None where a command has no answer here (`absent` says
     why)."""
 
     asked: Asked
@@ -131,11 +130,8 @@ def study(asked: Asked) -> Study:
     absent: dict[str, str] = {}
     limits = {"ttft": asked.ttft, "tpot": asked.tpot}
     serve = _tried(asked.words("serve", **lengths, **asked.ranks, **asked.times, **limits), absent)
-    diagnose = None
-    if "diagnose" in COMMANDS:
-        times = {"calibration": asked.calibration, "price": asked.price}
-        words = asked.words("diagnose", batch=asked.batch, **lengths, **asked.ranks, **times)
-        diagnose = _tried(words, absent)
+    times = {"calibration": asked.calibration, "price": asked.price}
+    diagnose = _tried(asked.words("diagnose", batch=asked.batch, **lengths, **asked.ranks, **times), absent)
     lattice = _lattice(asked, model, gpu)
     return Study(asked, model, gpu, fit, over, request, roofline, serve, diagnose, lattice, absent)
 

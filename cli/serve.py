@@ -30,6 +30,7 @@ from .inputs import (
     gpus_of,
     grid,
     kv_formats,
+    length_kind,
     model_source,
     models,
 )
@@ -52,7 +53,6 @@ MAX_POINTS = 1000
 MAX_REQUESTS = 200_000
 MAX_SIMULATED = 1_000_000
 MAX_GEN = 1 << 24
-KINDS = {"exp": "exponential"}
 POLICY_READS = {"chunked": ("--slack",), "disaggregated": ("--link",)}
 """Options that one schedule alone reads."""
 CONVENTIONS = {
@@ -330,8 +330,7 @@ def _policies(policy: str | None, chunk: str | None) -> list[str]:
 def _lengths(prompt: str | None, gen: str | None, kind: str | None) -> Lengths:
     if prompt is None:
         raise InputError("serve needs --prompt: how many tokens, such as --prompt 512, or --trace FILE.csv")
-    name = KINDS.get(kind or "fixed", kind or "fixed")
-    choice(name, ("fixed", "exponential", "uniform"), "--lengths")
+    name = length_kind(kind or "fixed")
     out = tokens(gen or "256", "--gen")
     if out > MAX_GEN:
         raise InputError(f"--gen {out:,}: at most {MAX_GEN:,} tokens out")

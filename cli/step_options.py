@@ -55,7 +55,7 @@ class StepOptions(NamedTuple):
     all_logits: o.AllLogits = False
     skew: o.Skew = 0.0
     encoder_seq: o.EncoderSeq = None
-    engine: o.Engine = None
+    engine: o.Library = None
     calibration: o.CalibrationOption = "auto"
 
     def echo(self) -> dict[str, Any]:

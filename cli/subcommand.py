@@ -14,7 +14,8 @@ import typer
 
 from .. import InfercostError, InputError
 from ..sheets import nearest
-from .app import COMMANDS, INTERRUPTED
+from .app import COMMANDS
+from .errors import INTERRUPTED
 from .output.report import Report, handed_over
 
 WRITERS = ("output", "plot", "save", "save_to", "results", "write")

@@ -26,7 +26,7 @@ from .price import checked_price
 from .sizes import duration, token_list, words
 from .sweep_filter import MEASURES, Collector, Filter, conditions
 from .sweep_grid import MOST_VALUES, Grid, Ranks
-from .sweep_run import MOST_JOBS, Progress, Result, Work, computed, failing, results
+from .sweep_run import MOST_JOBS, Progress, Work, computed, failing, results
 from .sweep_summary import Totals, reason_notes
 from .sweep_summary import report as in_memory
 from .text import plural
@@ -46,8 +46,6 @@ app = typer.Typer(
     "infercost sweep merge grid.csv part-*.csv\n\n"
     "Lists (a,b) and ranges (1..256*2, 1k..16k+1k) go with every option that is an axis.",
 )
-
-TEXT_FORMATS = ("jsonl", "ndjson", "parquet")
 
 
 class Destination(Sink):
@@ -263,7 +261,7 @@ def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int]) -> No
     grid, collector, totals = work.grid, Collector(work.wanted), Totals()
     progress = Progress(grid.points, sink.quiet)
     try:
-        for found in results(_computed, work, list(range(grid.chunks)), jobs):
+        for found in results(computed, work, list(range(grid.chunks)), jobs):
             collector.add(found.columns)
             totals.add(0, found.impossible, {})
             progress.add(grid.size(found.chunk))
@@ -279,10 +277,6 @@ def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int]) -> No
         _held_to(failing(columns, tuple(sink.conditions or ())), len(columns["point"]))
         return
     emit(in_memory(grid, work.wanted, what_if, totals, columns), sink)
-
-
-def _computed(work: Work, chunk: int) -> Result:
-    return computed(work, chunk)
 
 
 def _to_file(

@@ -21,7 +21,6 @@ from .. import InputError
 from .sweep_filter import Collector, Filter
 from .sweep_points import KINDS, Columns
 
-STREAMED = ("csv", "jsonl", "parquet")
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 SCHEMA = "infercost.sweep-file/1"
 MOST_NOTE_BYTES = 1 << 26

@@ -92,7 +92,7 @@ def weights(
     for one, name, sequences in grid(chosen, names, batches):
         recipe = default_recipe(one) if name is None else find_recipe(name)
         points.append(Point(one, recipe, sequences, weight_bill(one, recipe, sequences, skew)))
-    listed = len(points) > 1 or any("," in text for text in (model or "", weights or "", batch))
+    listed = len(points) > 1
     textbook = accounting == "textbook"
     sources = {k: v for one in chosen for k, v in model_source(one).items()}
     inputs: dict[str, Any] = {

@@ -245,7 +245,8 @@ def test_other_kinds_of_models(words: tuple[str, ...], run: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "report needs --model"),
+        ((), "report needs --model: a name (`infercost models` lists them)"),
+        (("--model", "llama-7b", "--prompt", "9", "--gpu", ""), "a name (`infercost gpus` lists them)"),
         (("--model", "llama-7b"), "report needs --prompt"),
         (("--model", "llama-7b,gpt2", "--prompt", "1k"), "about one deployment"),
         (("--model", "-", "--prompt", "1k"), "several times"),

@@ -115,3 +115,14 @@ def test_the_python_functions_refuse_as_well() -> None:
     with pytest.raises(infercost.InputError, match="--seed without effect on `serve`: give --simulate"):
         infercost.serve("llama-3-8b", 64, 8, gpu="h100", batch="1,2,4", seed=3)
     assert infercost.kv("llama-3-8b", 1024, block=32).document["block_tokens"] == 32
+
+
+def test_exp_is_exponential_for_both_commands_that_spread_lengths(run: Run) -> None:
+    for command in (SERVE, ("diagnose", *SERVE[1:-1], "4")):
+        short, whole = (run(*command, "--lengths", kind, "--quiet") for kind in ("exp", "exponential"))
+        assert (short.code, short.out) == (0, whole.out)
+
+
+def test_ops_and_roofline_offer_the_engine_that_they_take(run: Run) -> None:
+    for command in ("ops", "roofline"):
+        assert "hf: as the transformers library does it" in run(command, "--help").out

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from infercost.cli import probe as command
 from infercost.cli.calibrations import clock_of
 from infercost.costmodel.op import Gather, Gemm
 from infercost.costmodel.times.expected import Clock
@@ -353,6 +354,22 @@ def test_the_command(run: Run, schema: Callable[[str], Any], tmp_path: Path, qui
     assert slower["verdict"] == "SLOW"
     assert second.code == 1
     assert "before" in second.err
+
+
+def test_a_doubtful_probe_fails_where_it_is_required(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 1, as of `fit --require`: 2 is wrong use."""
+    real = command._run
+
+    def doubted(session: Any, results: str | None) -> None:
+        real(session, results)
+        session.results[:] = [each._replace(verdict="INCONCLUSIVE") for each in session.results]
+
+    monkeypatch.setattr(command, "_run", doubted)
+    given = ("probe", "--quick", "--device", "cpu", "--only", "kv.read")
+    assert run(*given).code == 0
+    result = run(*given, "--require")
+    assert result.code == 1
+    assert "inconclusive: " in result.err
 
 
 def test_the_list(run: Run, schema: Callable[[str], Any]) -> None:
