@@ -9,15 +9,17 @@ Source: ../shared/cases/engine_accounting.md (vLLM 0.32.0, SGLang 0.5.23, llama.
 from __future__ import annotations
 
 from math import ceil, lcm
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import InputError
-from ..hardware.engine import EngineMemory
-from ..hardware.spec import Gpu
 from ..models.cache import CacheSpec
 from ..models.formats import Format, ceil_div
 from ..models.spec import Model
 from .kv import cache_groups, row_bytes, state_bytes
+
+if TYPE_CHECKING:
+    from ..hardware.engine import EngineMemory
+    from ..hardware.spec import Gpu
 
 MIB, GIB = 1 << 20, 1 << 30
 ALIGNED_TOKENS = 16
