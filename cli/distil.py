@@ -9,16 +9,21 @@ from ..costmodel.distillation import soft_label_bytes, teaching_flops, training_
 from ..costmodel.request import Request, dollars
 from ..costmodel.setting import Setting, summed
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.spec import Gpu
 from ..models.dimensions import MAX_DIMENSION
-from ..models.recipes import find_recipe
 from . import training as t
 from .calibrations import clock_of
-from .inputs import document, encoder_positions, inferred_notes, kv_formats, limit_notes, model_source
+from .inputs import (
+    document,
+    encoder_positions,
+    inferred_notes,
+    limit_notes,
+    sources_of,
+)
 from .output.report import Report, Table
 from .price import price_notes
 from .request import MAX_STEPS, phases_of
+from .runs import run_of
 from .sizes import quantity, tokens
 from .text import count, number, params, plural, seconds, si
 
@@ -147,7 +152,7 @@ def _written(
     weights, kv, calibration = how
     if asked.gen > MAX_STEPS:
         raise InputError(f"--gen {asked.gen:,}: at most {MAX_STEPS:,} tokens out are added up")
-    run = Run(None if weights is None else find_recipe(weights), kv_formats(kv, teacher.model)[0])
+    run = run_of(teacher.model, weights, kv)
     asked = asked._replace(encoder=encoder_positions(teacher.model, None, asked.prompt))
     setting = Setting(teacher.model, run, gpu, parallel, clock_of(calibration, gpu)).checked()
     ttft, decoding = phases_of(setting, asked)
@@ -219,7 +224,7 @@ def _report(
     named = [each.model for each in (teacher, student) if each and each.model]
     notes = [line for model in named for line in inferred_notes(model)]
     notes += _notes(written, terms, point)
-    sources = {terms.gpu.name: terms.gpu.source} | {k: v for m in named for k, v in model_source(m).items()}
+    sources = sources_of([terms.gpu], named)
     made = document("compress", {"command": "compress --distil"}, CONVENTIONS, sources, [point], False, named)
     total = run.whole.flops if run else own + taught
     return Report(

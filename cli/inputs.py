@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,6 +15,9 @@ from ..models.recipes import sixteen_bit
 from ..models.spec import Model
 from .output.report import Table
 from .sizes import MAX_POINTS, token_list, tokens, words
+
+if TYPE_CHECKING:
+    from ..hardware.spec import Gpu
 
 
 class WhatIf(NamedTuple):
@@ -72,6 +75,11 @@ def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
     if text is None:
         raise InputError(f"{command} needs {option}: how many tokens, such as {option} 4096 or {option} 32k")
     return token_list(text, option)
+
+
+def each_of(text: str | None, option: str) -> list[str] | list[None]:
+    """The names of an option; one None where it is not given."""
+    return [None] if text is None else words(text, option)
 
 
 def length_kind(text: str) -> str:
@@ -190,6 +198,11 @@ def document(
 
 def model_source(model: Model) -> dict[str, str]:
     return {model.name: model.source}
+
+
+def sources_of(gpus: Iterable[Gpu], chosen: Iterable[Model]) -> dict[str, str]:
+    """Where the figures of GPUs and models are from, by name."""
+    return {gpu.name: gpu.source for gpu in gpus} | {model.name: model.source for model in chosen}
 
 
 def limit_notes(pairs: Iterable[tuple[Model, int]]) -> list[str]:

@@ -24,8 +24,8 @@ from .inputs import (
     kv_formats,
     lengths,
     limit_notes,
-    model_source,
     models,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -182,7 +182,7 @@ def kv(
         inputs |= {"prompt": start, "gen": grown[0] - start}
     if policies:
         inputs |= {"alloc": policies, "block": block_tokens, "max_len": reserved}
-    sources = {k: v for one in chosen for k, v in model_source(one).items()}
+    sources = sources_of((), chosen)
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made

@@ -19,6 +19,7 @@ from ..models.spec import Model
 from .calibrations import clock_of
 from .inputs import (
     document,
+    each_of,
     encoder_positions,
     grid,
     inferred_notes,
@@ -110,7 +111,7 @@ def models_report(asked: Asked) -> Report:
     """A line for each format and scheme, with published figures of those that have any."""
     gpus = [load_gpu(name) for name in words(asked.gpu, "--gpu")]
     sizes, batches = lengths(asked.seq, "quant"), token_list(asked.batch, "--batch")
-    caches = [None] if asked.kv is None else words(asked.kv, "--kv")
+    caches = each_of(asked.kv, "--kv")
     lines: list[Compared] = []
     for one, gpu, seq, batch, cache in grid(asked.models, gpus, sizes, batches, caches):
         choices = _choices(asked, one)
@@ -212,7 +213,7 @@ def _point(line: Compared, first: Compared) -> dict[str, Any]:
         "fits": line.fits,
         "tpot_s": line.decoding.times(),
         "prefill_s": line.filling.times(),
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "speedup": first.decoding.best / line.decoding.best,
         "extra": {
             "matmul_flops": line.decoding.matmul_flops - line.plain.matmul_flops,

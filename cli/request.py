@@ -16,10 +16,9 @@ from ..costmodel.offload import Offload
 from ..costmodel.request import Dollars, Request, dollars, energy_j
 from ..costmodel.setting import Cost, Setting, step_cost, summed
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run, Step
+from ..costmodel.step import Step
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
-from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
 from .groups import grouped
@@ -27,14 +26,14 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     encoder_positions,
     grid,
     inferred_notes,
-    kv_formats,
     limit_notes,
-    model_source,
     models,
     reads_through_encoder,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -43,6 +42,7 @@ from .pictures.file import check_plot
 from .placed import placed, placed_table, three
 from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
 from .room import FITS, TOO_MUCH, too_much
+from .runs import run_of
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
@@ -125,10 +125,8 @@ def request(
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
-    ] = None,
-    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    prompt: o.Prompt = None,
+    gen: o.Gen = "256",
     batch: o.Batch = "1",
     cached: Annotated[
         str | None, typer.Option("--cached", help="Prompt tokens that a prefix cache holds already.")
@@ -237,8 +235,8 @@ def request(
     chosen = models(model, what_if, "request")
     refuse_strangers(ctx, chosen)
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     lengths, outs, batches = (
         token_list(prompt, "--prompt"),
         token_list(gen, "--gen"),
@@ -251,9 +249,10 @@ def request(
     ):
         if out > MAX_STEPS:
             raise InputError(f"--gen {out:,}: at most {MAX_STEPS:,} tokens out are added up")
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe),
-            kv=kv_formats(cache, one)[0],
+        run = run_of(
+            one,
+            recipe,
+            cache,
             attention=attention,
             mla=mla,
             fusion=fusion,
@@ -287,7 +286,7 @@ def request(
         "offload": left._asdict() if left else None,
         "transfer_bytes_per_s": transfer * 1e9 if apart else None,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     if ran is not None:
         if len(answers) > 1:
             raise InputError("--measured is one run: give one of each option")
@@ -399,7 +398,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "tpot_s": answer.tpot,
         "kv_transfer_s": answer.prefiller.transfer_s(asked) if answer.prefiller else None,
         "e2e_s": whole.times(),
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "decode_steps": steps,
         "token_passes": asked.token_passes() if answer.ttft else steps,
         "output_tokens_per_s": asked.batch

@@ -11,11 +11,9 @@ from ..costmodel.batching import Lengths
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
@@ -24,17 +22,18 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     encoder_positions,
     grid,
-    kv_formats,
     length_kind,
-    model_source,
     models,
+    sources_of,
 )
 from .output.report import Report, Sink, emit
 from .pictures.file import check_plot, draw
 from .pictures.serving import serve_charts
 from .price import checked_price, price_of
+from .runs import run_of
 from .serve_json import as_json, flat
 from .serve_screen import report
 from .serve_study import DEFAULT_BATCHES, Asked, study
@@ -115,12 +114,8 @@ def serve(
         str | None,
         typer.Option("--shared-prefix", help="First prompt tokens that all requests share, cached."),
     ] = None,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", help="Limit of the time per output token: 50ms.")
-    ] = None,
+    ttft: o.Ttft = None,
+    tpot: o.Tpot = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Requests per second: how many devices; a simulation's arrivals."),
@@ -233,16 +228,14 @@ def serve(
     if asked.users and asked.batches and len(asked.batches) > 1:
         raise InputError("--concurrency sweeps users over one number of slots; give a single --batch with it")
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     in_common = 0 if shared is None else tokens(shared, "--shared-prefix")
     settings = list(grid(chosen, gpus, recipes, caches, most=MAX_POINTS))
     _bounded(len(settings), asked)
     studies = []
     for one, device, recipe, cache in settings:
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0], skew=skew
-        )
+        run = run_of(one, recipe, cache, skew=skew)
         setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile).checked()
         encoder = encoder_positions(one, encoder_seq, round(lengths.prompt))
         # Engines share whole blocks.
@@ -273,7 +266,7 @@ def serve(
         "requests": requests if asked.simulated and jobs is None else None,
         "seed": seed if asked.simulated and jobs is None else None,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     body = as_json(studies, asked, seen)
     final = report(studies, asked, seen, body)
     final.document = document("serve", inputs, CONVENTIONS, sources, [{"inputs": {}} | body], False, chosen)

@@ -120,7 +120,7 @@ def point_as_json(each: Study, point: Point) -> dict[str, Any]:
         "verdict": step_verdict(each.setting, at.step),
         "fits": point.fits,
         "meets_limits": point.meets,
-        "confidence": {**sure._asdict(), "text": str(sure)} if sure else None,
+        "confidence": sure.as_json() if sure else None,
     }
 
 

@@ -100,7 +100,7 @@ def _point(asked: Asked, exits: Exits, reads: Reads, found: EarlyExit) -> dict[s
         "fill_s": found.fill,
         "speedup": best,
         "speedups": {kind: found.speedup(kind) for kind in KINDS},
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "exits": [
             {"layer": layer, "share": share, "heads": exits.heads(layer)}
             for layer, share in exits.left.items()

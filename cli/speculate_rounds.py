@@ -33,11 +33,12 @@ from ..models.spec import Model
 from .inputs import (
     WhatIf,
     document,
+    each_of,
     grid,
     inferred_notes,
     limit_notes,
-    model_source,
     models,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Table
@@ -103,8 +104,8 @@ def rounds_report(asked: Asked) -> Report:
     gpus = [load_gpu(name) for name in words(asked.gpu, "--gpu")]
     lengths = token_list(asked.seq or DEFAULT_SEQ, "--seq")
     answers = []
-    recipes = [None] if asked.weights is None else words(asked.weights, "--weights")
-    caches = [None] if asked.kv_format is None else words(asked.kv_format, "--kv")
+    recipes = each_of(asked.weights, "--weights")
+    caches = each_of(asked.kv_format, "--kv")
     batches = token_list(asked.batch, "--batch")
     for one, device, many, length, recipe, cache, guess in grid(
         chosen, gpus, batches, lengths, recipes, caches, guesses, most=MOST_POINTS
@@ -196,7 +197,7 @@ def _draft(asked: Asked, model: Model, gpu: Gpu, guess: Guess) -> Draft:
 def _report(asked: Asked, answers: list[Answer], chosen: list[Model], gpus: list[Gpu]) -> Report:
     points = [_point(asked, answer) for answer in answers]
     listed = len(points) > 1
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     drafts = {
         a.speculation.draft.setting.model for a in answers if a.speculation and a.speculation.draft.setting
     }
@@ -260,7 +261,7 @@ def _point(asked: Asked, answer: Answer) -> dict[str, Any]:
             "draft_s": {k: r and r.draft for k, r in answer.kinds.items()},
             "verify_s": {k: r and r.verify for k, r in answer.kinds.items()},
             "round_s": {k: r and r.cost for k, r in answer.kinds.items()},
-            "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+            "confidence": confidence.as_json() if confidence else None,
             "output_tokens_per_s": found.batch * best.tokens / best.cost,
             "pass_tokens": found.batch * answer.verify_tokens,
             "free_tokens": free_tokens(found.target),
