@@ -28,7 +28,7 @@ from .inputs import (
 )
 from .output.report import Sink, emit
 from .pruning import answer_of, point_of
-from .pruning_screen import flat, screen, sweep
+from .pruning_screen import row, screen, sweep
 from .request import MAX_STEPS
 from .runs import run_of
 from .sizes import token_list, words
@@ -223,7 +223,7 @@ def compress(
     sources = sources_of(gpus, named)
     final = sweep(answers, points) if listed else screen(answers[0], points[0])
     final.document = document("compress", inputs, CONVENTIONS, sources, points, listed, named)
-    final.records = [flat(point) for point in points]
+    final.records = [row(point) for point in points]
     final.quiet = [repr(point["after"]["stored_bytes"]) for point in points]
     emit(final, sink)
 

@@ -13,6 +13,7 @@ from ..hardware.spec import Gpu
 from ..models.dimensions import MAX_DIMENSION
 from . import training as t
 from .calibrations import clock_of
+from .flat import flat
 from .inputs import (
     document,
     encoder_positions,
@@ -23,7 +24,7 @@ from .inputs import (
 from .output.report import Report, Table
 from .price import price_notes
 from .request import MAX_STEPS, phases_of
-from .runs import run_of
+from .runs import cards, run_of
 from .sizes import quantity, tokens
 from .text import count, number, params, plural, seconds, si
 
@@ -232,7 +233,7 @@ def _report(
         [_answer(teacher, student, run, written, point)],
         tables,
         notes,
-        records=[_flat(point)],
+        records=[flat(point)],
         quiet=[repr(total)],
     )
 
@@ -304,24 +305,11 @@ def _notes(written: Written | None, terms: t.Terms, point: dict[str, Any]) -> li
     if written and written.setting:
         setting, asked = written.setting, written.asked
         notes += limit_notes([(setting.model, asked.held_tokens)])
-        devices = f"{setting.devices} x " if setting.devices > 1 else ""
         notes.append(
             f"each of {count(round(written.examples))} examples: {count(asked.prompt)} tokens in, "
-            f"{count(asked.gen)} out, {plural(asked.batch, 'request')} at once on {devices}"
-            f"{setting.gpu.title}: {seconds(written.seconds_each)} ({written.confidence})"
+            f"{count(asked.gen)} out, {plural(asked.batch, 'request')} at once on "
+            f"{cards(setting)}: {seconds(written.seconds_each)} ({written.confidence})"
         )
     if point["training"] is not None:
         notes += [t.mfu_note(terms), *price_notes([terms.gpu], terms.price)]
     return notes
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key == "inputs":
-            continue
-        if isinstance(value, dict):
-            out |= {f"{key}.{name}": part for name, part in value.items()}
-        else:
-            out[key] = value
-    return out

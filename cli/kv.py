@@ -286,7 +286,7 @@ def _scales(fmt: Format) -> str:
 def _single(point: Point, what_if: WhatIf) -> Report:
     bill = point.bill
     changed = "".join(f", {k.replace('_', '-')} {v}" for k, v in what_if.given().items())
-    who = f"{point.model.title or point.model.name}{changed}"
+    who = f"{point.model.called}{changed}"
     many = f" in each of {plural(point.batch, 'sequence')}" if point.batch > 1 else ""
     answer = [
         f"{size_both(bill.logical_bytes)} for {plural(point.seq, 'token')}{many} of {who}{_in_what(point)}"

@@ -147,7 +147,7 @@ def _kernel(
             f"bound {seconds(bound_s(phase.plan, phase.ops, gpu))} "
             f"({si(total.matmul_flops + total.vector_flops, 'FLOP')}, {si(total.bytes, 'B')})"
         )
-    title = f"{model.title or model.name}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
+    title = f"{model.called}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
     answer[0] = f"{title}: {answer[0]}"
     tables = [op_table(phase, gpu) for phase in built]
     notes = limit_notes([(model, seq)]) + inferred_notes(model) + step_notes(built, gpu, lead)
@@ -223,7 +223,7 @@ def _textbook(
             )
         made.append(table)
     answer = [
-        f"Tables 9.1 and 9.2 for one layer of {model.title or model.name}, "
+        f"Tables 9.1 and 9.2 for one layer of {model.called}, "
         f"{plural(batch, 'sequence')} of {count(seq)} tokens"
     ]
     notes = [f"{ridge_line(roof, lead)}, {dtype}, {gpu.title}", TEXTBOOK["accounting"]]

@@ -17,6 +17,7 @@ from ..models.formats import find_format
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from .calibrations import clock_of
+from .flat import flat
 from .inputs import (
     document,
     each_of,
@@ -149,7 +150,7 @@ def models_report(asked: Asked) -> Report:
         studies = list(dict.fromkeys((each["metric"], each["source"]) for each in quoted))
         report.tables.append(_quality(quoted, studies, len(asked.models) > 1))
         report.notes += [f"[{n}] {metric}: {source}" for n, (metric, source) in enumerate(studies, 1)]
-    report.records = [_flat(point) for point in points]
+    report.records = [flat(point) for point in points]
     report.quiet = [repr(line.decoding.best) for line in lines]
     return report
 
@@ -234,7 +235,7 @@ def _screen(lines: list[Compared], points: list[dict[str, Any]]) -> Report:
     model = fastest.setting.model
     same = "and" if least is fastest else _called(least, lines)
     answer = (
-        f"{model.title or model.name}: {_called(fastest, lines)} decodes fastest, "
+        f"{model.called}: {_called(fastest, lines)} decodes fastest, "
         f"{seconds(fastest.decoding.best)} a step ({kind}), {same} takes least memory, {size(least.total)}"
     )
     columns = ("model", "gpu", "tokens", "batch", "format", "KV", "bits", "weights", "cache", "memory")
@@ -327,15 +328,3 @@ def _quality(quoted: list[dict[str, Any]], studies: list[tuple[str, str]], sever
         )
         table.rows.append((each["model"], *row) if several else row)
     return table
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A line as one CSV row: a column for each part of a mapping."""
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif key != "inputs":
-            parts = value.items() if isinstance(value, dict) else ()
-            out |= {f"{key}.{part}": each for part, each in parts} or {key: value}
-    return out

@@ -108,7 +108,7 @@ class Study(NamedTuple):
         """The model and its GPUs by their titles."""
         devices = self.request["devices"]
         many = f"{devices} x " if devices > 1 else ""
-        return f"{self.model.title or self.model.name} on {many}{self.gpu.title}"
+        return f"{self.model.called} on {many}{self.gpu.title}"
 
 
 def study(asked: Asked) -> Study:

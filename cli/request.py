@@ -21,6 +21,7 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from . import options as o
 from .calibrations import clock_of
+from .flat import flat
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -42,7 +43,7 @@ from .pictures.file import check_plot
 from .placed import placed, placed_table, three
 from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
 from .room import FITS, TOO_MUCH, too_much
-from .runs import run_of
+from .runs import cards, run_of
 from .sizes import token_list, tokens, words
 from .text import count, percent, plural, seconds, size, size_both
 from .timeline import Block, blocks, picture
@@ -54,6 +55,7 @@ MAX_REQUESTS = 200
 MAX_STEPS = 1 << 20
 MOST_LINES = 12
 CHUNK = 1 << 14
+NOT_IN_CSV = ("phases", "timeline", "price", "no_cache", "measured")
 CONVENTIONS = {
     "ttft_s": "the prefill of what is not cached; the first token comes out of it",
     "tpot_s": "mean of the G - 1 decode steps, the i-th at a context of prompt + i tokens",
@@ -294,7 +296,7 @@ def request(
     listed = len(points) > 1
     final = _sweep(answers, points, price) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
-    final.records = [_flat(point) for point in points]
+    final.records = [flat(point, NOT_IN_CSV) for point in points]
     if plot is not None:
         _draw(plot, answers, points)
     final.quiet = [repr(answer.whole.best) for answer in answers]
@@ -444,7 +446,7 @@ def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> Non
     charts = []
     for answer, point in zip(answers, points, strict=True):
         got, setting = point["inputs"], answer.setting
-        name, where = setting.model.title or setting.model.name, setting.gpu.title
+        name, where = setting.model.called, setting.gpu.title
         lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
         many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
         charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
@@ -455,14 +457,14 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     setting, asked, whole = answer.setting, answer.request, answer.whole
     gpu, got = setting.gpu, point["inputs"]
     many = f"{plural(asked.batch, 'request')} of" if asked.batch > 1 else ""
-    on = f"{setting.devices} x {gpu.title}" if setting.devices > 1 else gpu.title
+    on = cards(setting)
     if answer.phase == "decode":
         what = f"one decode step at {count(got['prompt'])} tokens"
     else:
         read = f", {count(asked.encoder)} encoder positions" if asked.encoder else ""
         what = f"{plural(asked.prompt, 'token')} in{read}, {count(asked.gen)} out"
     sure = f" {whole.confidence}" if whole.confidence else " (floor)"
-    name = setting.model.title or setting.model.name
+    name = setting.model.called
     beyond = ", but it does not fit" if point["fits"] is False else ""
     lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}{beyond}"]
     lines.append(pace(point))
@@ -587,18 +589,3 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]], price: float | N
     engine = answers[0].setting.engine
     host = f"as {engine.title} took" if engine else "of kernels, host time not in them"
     return Report({}, [f"{plural(len(points), 'request')}: {kinds} {host}"], [table], notes)
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A request as one CSV row: a column for each part of a mapping."""
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key in ("inputs", "phases", "timeline", "price", "no_cache", "measured"):
-            continue
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif isinstance(value, dict):
-            out |= {f"{key}.{name}" if key != "memory" else name: part for name, part in value.items()}
-        else:
-            out[key] = value
-    return out

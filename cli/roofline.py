@@ -216,9 +216,7 @@ def _report(
         tables.append(table)
     else:
         step = built[0].plan.step.segments[0]
-        answer.append(
-            f"{model.title or model.name}, {plural(step.count, 'sequence')} of {count(step.context)} tokens"
-        )
+        answer.append(f"{model.called}, {plural(step.count, 'sequence')} of {count(step.context)} tokens")
         tables += [_placed(phase, gpu) for phase in built]
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
     if point["ridge"]["calibrated"] is not None:

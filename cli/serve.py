@@ -34,13 +34,14 @@ from .pictures.file import check_plot, draw
 from .pictures.serving import serve_charts
 from .price import checked_price, price_of
 from .runs import run_of
-from .serve_json import as_json, flat
+from .serve_json import as_json
 from .serve_screen import report
 from .serve_study import DEFAULT_BATCHES, Asked, study
 from .sizes import duration, quantity, token_list, tokens, words
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job
+from .flat import flat
 from .unused import refuse, refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -278,7 +279,7 @@ def serve(
 
 
 def _draw(path: str, chosen: list[Model], gpus: list[Gpu], body: dict[str, Any], asked: Asked) -> None:
-    names = ", ".join(model.title or model.name for model in chosen)
+    names = ", ".join(model.called for model in chosen)
     limits = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
     charts = serve_charts(f"{names} on {', '.join(gpu.title for gpu in gpus)}", body, limits)
     if not charts:

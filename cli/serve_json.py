@@ -67,13 +67,6 @@ def rate_as_json(found: AtRate) -> dict[str, Any]:
     }
 
 
-def flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A point as one CSV row."""
-    sure = point["confidence"]
-    rest = {key: value for key, value in point.items() if key not in ("inputs", "confidence")}
-    return {**point["inputs"], **rest, "confidence": sure["text"] if sure else None}
-
-
 def setting_inputs(each: Study) -> dict[str, Any]:
     setting = each.setting
     return {

@@ -49,7 +49,7 @@ def exit_report(asked: Asked) -> Report:
         "kv": setting.run.kv.name,
         "tp": setting.parallel.tp,
     }
-    final = _screen(point, exits, found, f"{model.title or model.name} on {gpu.title}")
+    final = _screen(point, exits, found, f"{model.called} on {gpu.title}")
     final.notes = limit_notes([(model, contexts[0])]) + inferred_notes(model) + final.notes
     sources = model_source(model) | {gpu.name: gpu.source}
     inputs = {"command": "speculate", "calibration": asked.calibration}

@@ -30,6 +30,7 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.catalogue import load_model
 from ..models.spec import Model
+from .flat import flat
 from .inputs import (
     WhatIf,
     document,
@@ -43,6 +44,7 @@ from .inputs import (
 )
 from .output.report import Report, Table
 from .room import too_much
+from .runs import cards
 from .sizes import token_list, tokens, words
 from .speculate_guess import MOST_POINTS, Guess, guesses_of
 from .speculate_options import DEFAULT_SEQ, Asked, between, ratios
@@ -334,9 +336,7 @@ def _who(answer: Answer) -> str:
     found = answer.speculation
     assert found is not None
     many = f", batch {count(found.batch)}" if found.batch > 1 else ""
-    ranks = found.target.parallel.tp
-    on = f"{ranks} x {found.target.gpu.title}" if ranks > 1 else found.target.gpu.title
-    return f"{found.target.model.title or found.target.model.name} with {answer.name}{many}, on {on}"
+    return f"{found.target.model.called} with {answer.name}{many}, on {cards(found.target)}"
 
 
 def _round_table(answer: Answer) -> Table:
@@ -457,16 +457,7 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
 
 
 def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A point as one CSV row."""
-    out = dict(point["inputs"])
-    out["chosen_gamma"] = point["gamma"]
-    for key, value in point.items():
-        if key in ("inputs", "gamma", "lengths"):
-            continue
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif isinstance(value, dict):
-            out |= {f"{key}.{name}" if key != "memory" else name: part for name, part in value.items()}
-        elif key not in out:
-            out[key] = value
-    return out
+    """A point as one CSV row: the length asked for, and the one chosen."""
+    asked = point["inputs"]
+    named = {**point, "inputs": asked | {"chosen_gamma": point["gamma"]}}
+    return flat(named, ("gamma", "lengths", *asked))

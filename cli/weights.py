@@ -156,7 +156,7 @@ def _single(point: Point, textbook: bool) -> Report:
     if bill.active_parameters != bill.parameters:
         active = f", {params_text(bill.active_parameters)} active per token"
     answer = [
-        f"{size_both(bill.weight_bytes)} for {one.title or one.name} in {point.recipe.name}: "
+        f"{size_both(bill.weight_bytes)} for {one.called} in {point.recipe.name}: "
         f"{count(bill.parameters)} parameters{active}"
     ]
     table = Table(("component", "format", "parameters", "bytes", "share"), "<<>>>")
