@@ -11,19 +11,26 @@ from ..costmodel.compression import Kept
 from ..costmodel.request import Request
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from . import options as o
 from . import training as t
 from .calibrations import clock_of
 from .groups import grouped
-from .inputs import WhatIf, document, encoder_positions, grid, kv_formats, model_source, models
+from .inputs import (
+    WhatIf,
+    document,
+    each_of,
+    encoder_positions,
+    grid,
+    models,
+    sources_of,
+)
 from .output.report import Sink, emit
 from .pruning import answer_of, point_of
-from .pruning_screen import flat, screen, sweep
+from .pruning_screen import row, screen, sweep
 from .request import MAX_STEPS
+from .runs import run_of
 from .sizes import token_list, words
 from .unused import refuse, refuse_all_but
 from .zeros import CONVENTIONS as ZERO_CONVENTIONS
@@ -122,7 +129,7 @@ def compress(
     prompt: Annotated[
         str, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
     ] = "1k",
-    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    gen: o.Gen = "256",
     batch: o.Batch = "1",
     tp: o.Tp = 1,
     pp: o.Pp = 1,
@@ -186,15 +193,15 @@ def compress(
         token_list(prompt, "--prompt"),
         token_list(gen, "--gen"),
         token_list(batch, "--batch"),
-        [None] if weights is None else words(weights, "--weights"),
-        [None] if kv_format is None else words(kv_format, "--kv"),
+        each_of(weights, "--weights"),
+        each_of(kv_format, "--kv"),
         zeros or [Zeros(0.0, DENSE)],
     )
     answers = []
     for one, device, length, out, many, recipe, cache, share in grid(*axes, most=MAX_POINTS):
         if out > MAX_STEPS:
             raise InputError(f"--gen {out:,}: at most {MAX_STEPS:,} tokens out are added up")
-        run = Run(None if recipe is None else find_recipe(recipe), kv_formats(cache, one)[0])
+        run = run_of(one, recipe, cache)
         setting = Setting(one, run, device, parallel, clock_of(calibration, device)).checked()
         asked = Request(length, out, many, 0, encoder_positions(one, None, length)).checked()
         terms = t.Terms(device, mfu, price).checked()
@@ -213,10 +220,10 @@ def compress(
         "calibration": calibration,
     }
     named = [*chosen, *(each.model for each in (target, taught) if each and each.model)]
-    sources = {g.name: g.source for g in gpus} | {k: v for m in named for k, v in model_source(m).items()}
+    sources = sources_of(gpus, named)
     final = sweep(answers, points) if listed else screen(answers[0], points[0])
     final.document = document("compress", inputs, CONVENTIONS, sources, points, listed, named)
-    final.records = [flat(point) for point in points]
+    final.records = [row(point) for point in points]
     final.quiet = [repr(point["after"]["stored_bytes"]) for point in points]
     emit(final, sink)
 

@@ -15,10 +15,8 @@ from ..costmodel.memory import SHARE
 from ..costmodel.serving import CHUNK, POLICIES, Workload
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
-from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
 from .diagnose_command import deployed
@@ -29,17 +27,18 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     encoder_positions,
     grid,
-    kv_formats,
     length_kind,
-    model_source,
     models,
+    sources_of,
 )
 from .lever_values import Named, Refused, every_effect, named_levers, together
 from .output.report import Sink, emit
 from .price import checked_price, usd_per_hour
 from .room import FITS
+from .runs import run_of
 from .sizes import token_list, tokens, words
 from .unused import refuse_strangers
 
@@ -102,10 +101,8 @@ def diagnose_command(
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
-    ] = None,
-    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    prompt: o.Prompt = None,
+    gen: o.Gen = "256",
     batch: o.Batch = "1",
     objective: Annotated[
         str | None,
@@ -188,8 +185,8 @@ def diagnose_command(
     given = words(model or "", "--model")
     parts = words(gpu, "--gpu")
     gpus = [load_gpu(name) for name in parts]
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     axes = (token_list(prompt, "--prompt"), token_list(gen, "--gen"), token_list(batch, "--batch"))
     hit = 0 if cached is None else tokens(cached, "--cached")
     profile = None if engine is None else load_engine(engine)
@@ -205,9 +202,10 @@ def diagnose_command(
         if out > MAX_GEN:
             raise InputError(f"--gen {out:,}: at most {MAX_GEN:,} tokens out")
         word, one = named
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe),
-            kv=kv_formats(cache, one)[0],
+        run = run_of(
+            one,
+            recipe,
+            cache,
             attention=attention,
             mla=mla,
             fusion=fusion,
@@ -255,7 +253,7 @@ def diagnose_command(
         "engine": profile.name if profile else None,
         "calibration": calibration,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     listed = len(points) > 1
     final = sweep(answers, points) if listed else screen(answers[0], every, top)
     final.document = document("diagnose", inputs, CONVENTIONS, sources, points, listed, chosen)

@@ -105,7 +105,7 @@ def point_of(answer: Answer) -> dict[str, Any]:
             "usd_per_hour": plan.usd_per_hour,
         },
         "objective": answer.objective,
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "figures": figures_as_json(answer.chosen.figures),
         "verdicts": verdicts_as_json(answer.chosen),
         "levers": [effect_as_json(answer, one) for one in answer.effects],

@@ -11,6 +11,7 @@ from .diagnose_command import command_of
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
 from .price import price_notes
+from .runs import cards
 from .text import count, percent, plural, seconds, size, three
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def _headline(answer: Answer) -> str:
     """What is run, and what binds it, in one sentence."""
     found, plan = answer.chosen, answer.chosen.plan
     setting, lengths = plan.setting, plan.work.lengths
-    on = f"{setting.devices} x {setting.gpu.title}" if setting.devices > 1 else setting.gpu.title
+    on = cards(setting)
     levers = f", with {', '.join(name for name, _ in answer.steps)}" if answer.steps else ""
     asked = (
         f"{plural(round(lengths.prompt), 'token')} in, {lengths.gen:,.0f} out, {count(plan.batch)} at once"
     )
-    what = f"{setting.model.title or setting.model.name}, {asked}, on {on}{levers}"
+    what = f"{setting.model.called}, {asked}, on {on}{levers}"
     if found.fits is False:
         return f"{what}: memory binds, it does not fit: {size(_too_much(found))} too much"
     name, limits = ("prefill", found.prefill)

@@ -9,16 +9,22 @@ from ..costmodel.distillation import soft_label_bytes, teaching_flops, training_
 from ..costmodel.request import Request, dollars
 from ..costmodel.setting import Setting, summed
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.spec import Gpu
 from ..models.dimensions import MAX_DIMENSION
-from ..models.recipes import find_recipe
 from . import training as t
 from .calibrations import clock_of
-from .inputs import document, encoder_positions, inferred_notes, kv_formats, limit_notes, model_source
+from .flat import flat
+from .inputs import (
+    document,
+    encoder_positions,
+    inferred_notes,
+    limit_notes,
+    sources_of,
+)
 from .output.report import Report, Table
 from .price import price_notes
 from .request import MAX_STEPS, phases_of
+from .runs import cards, run_of
 from .sizes import quantity, tokens
 from .text import count, number, params, plural, seconds, si
 
@@ -147,7 +153,7 @@ def _written(
     weights, kv, calibration = how
     if asked.gen > MAX_STEPS:
         raise InputError(f"--gen {asked.gen:,}: at most {MAX_STEPS:,} tokens out are added up")
-    run = Run(None if weights is None else find_recipe(weights), kv_formats(kv, teacher.model)[0])
+    run = run_of(teacher.model, weights, kv)
     asked = asked._replace(encoder=encoder_positions(teacher.model, None, asked.prompt))
     setting = Setting(teacher.model, run, gpu, parallel, clock_of(calibration, gpu)).checked()
     ttft, decoding = phases_of(setting, asked)
@@ -219,7 +225,7 @@ def _report(
     named = [each.model for each in (teacher, student) if each and each.model]
     notes = [line for model in named for line in inferred_notes(model)]
     notes += _notes(written, terms, point)
-    sources = {terms.gpu.name: terms.gpu.source} | {k: v for m in named for k, v in model_source(m).items()}
+    sources = sources_of([terms.gpu], named)
     made = document("compress", {"command": "compress --distil"}, CONVENTIONS, sources, [point], False, named)
     total = run.whole.flops if run else own + taught
     return Report(
@@ -227,7 +233,7 @@ def _report(
         [_answer(teacher, student, run, written, point)],
         tables,
         notes,
-        records=[_flat(point)],
+        records=[flat(point)],
         quiet=[repr(total)],
     )
 
@@ -299,24 +305,11 @@ def _notes(written: Written | None, terms: t.Terms, point: dict[str, Any]) -> li
     if written and written.setting:
         setting, asked = written.setting, written.asked
         notes += limit_notes([(setting.model, asked.held_tokens)])
-        devices = f"{setting.devices} x " if setting.devices > 1 else ""
         notes.append(
             f"each of {count(round(written.examples))} examples: {count(asked.prompt)} tokens in, "
-            f"{count(asked.gen)} out, {plural(asked.batch, 'request')} at once on {devices}"
-            f"{setting.gpu.title}: {seconds(written.seconds_each)} ({written.confidence})"
+            f"{count(asked.gen)} out, {plural(asked.batch, 'request')} at once on "
+            f"{cards(setting)}: {seconds(written.seconds_each)} ({written.confidence})"
         )
     if point["training"] is not None:
         notes += [t.mfu_note(terms), *price_notes([terms.gpu], terms.price)]
     return notes
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key == "inputs":
-            continue
-        if isinstance(value, dict):
-            out |= {f"{key}.{name}": part for name, part in value.items()}
-        else:
-            out[key] = value
-    return out

@@ -180,7 +180,7 @@ def _report(entry: Entry, found: Explained, asked: Asked) -> Report:
 def _scope(found: Explained) -> list[str]:
     """What the figures are of."""
     asked = found.case
-    name = asked.model.title or asked.model.name
+    name = asked.model.called
     match found.scope:
         case "request":
             return [

@@ -22,7 +22,7 @@ from ..costmodel.memory import (
 from ..costmodel.parallel import shard
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run, decode
+from ..costmodel.step import decode
 from ..models.catalogue import load_model
 from ..models.recipes import find_recipe
 from . import options as o
@@ -31,22 +31,23 @@ from .groups import grouped
 from .inputs import (
     WhatIf,
     document,
+    each_of,
     encoder_positions,
     gpus_of,
     grid,
     inferred_notes,
-    kv_formats,
     lengths,
     limit_notes,
-    model_source,
     models,
     one_value,
+    sources_of,
     whole_context,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
 from .pictures.file import check_plot
-from .sizes import byte_size, token_list, words
+from .runs import run_of
+from .sizes import byte_size, token_list
 from .text import count, percent, plural, size, size_both
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -163,13 +164,7 @@ def fit(
         str | None,
         typer.Option("--non-kv", help="All that is no cache on a rank, where it was measured: 20GiB."),
     ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            "--capacity",
-            help="Memory of a card, not the sheet's: 79.29GiB; a cap of 10GB in all: 10GB --share 1.",
-        ),
-    ] = None,
+    capacity: o.Capacity = None,
     actual: Annotated[
         str | None,
         typer.Option("--actual", help="Bytes that were seen (18.9GB, 17GiB): beside the estimate."),
@@ -216,15 +211,15 @@ def fit(
     parallel = Parallel(tp, ep, pp)
     chosen = models(model, what_if, "fit")
     gpus = gpus_of(gpu)
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     asked: list[int | None] = [None] if seq is None else [*lengths(seq, "fit")]
     answers = []
     for one, device, given_length, many, recipe, cache in grid(
         chosen, gpus, asked, token_list(batch, "--batch"), recipes, caches, most=MOST_POINTS
     ):
         length = whole_context(one) if given_length is None else given_length
-        run = Run(recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0])
+        run = run_of(one, recipe, cache)
         setting = Setting(one, run, device, parallel).checked()
         encoder = encoder_positions(one, encoder_seq, length)
         follows = one.encoder is not None and encoder_seq is None and not one.encoder.positions
@@ -256,7 +251,7 @@ def fit(
         "draft": drafting.name if drafting else None,
         "actual_bytes": seen,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     final = _sweep(answers, points) if listed else _screen(answers[0], points[0], seen, seq is None)
     if seq is None:
         final.notes.insert(0, "no --seq: the model's whole context, as engines take it")

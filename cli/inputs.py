@@ -87,6 +87,11 @@ def lengths(text: str | None, command: str, option: str = "--seq") -> list[int]:
     return token_list(text, option)
 
 
+def each_of(text: str | None, option: str) -> list[str] | list[None]:
+    """The names of an option; one None where it is not given."""
+    return [None] if text is None else words(text, option)
+
+
 def length_kind(text: str) -> str:
     """--lengths: how the lengths out are spread."""
     return choice("exponential" if text == "exp" else text, ("fixed", "exponential", "uniform"), "--lengths")
@@ -203,6 +208,11 @@ def document(
 
 def model_source(model: Model) -> dict[str, str]:
     return {model.name: model.source}
+
+
+def sources_of(gpus: Iterable[Gpu], chosen: Iterable[Model]) -> dict[str, str]:
+    """Where the figures of GPUs and models are from, by name."""
+    return {gpu.name: gpu.source for gpu in gpus} | {model.name: model.source for model in chosen}
 
 
 def limit_notes(pairs: Iterable[tuple[Model, int]]) -> list[str]:

@@ -24,8 +24,8 @@ from .inputs import (
     kv_formats,
     lengths,
     limit_notes,
-    model_source,
     models,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -184,7 +184,7 @@ def kv(
         inputs |= {"prompt": start, "gen": grown[0] - start}
     if policies:
         inputs |= {"alloc": policies, "block": block_tokens, "max_len": reserved}
-    sources = {k: v for one in chosen for k, v in model_source(one).items()}
+    sources = sources_of((), chosen)
     made = document("kv", inputs, CONVENTIONS, sources, [_as_json(p) for p in points], listed, chosen)
     report = _sweep(points) if listed else _single(points[0], what_if)
     report.document = made
@@ -288,7 +288,7 @@ def _scales(fmt: Format) -> str:
 def _single(point: Point, what_if: WhatIf) -> Report:
     bill = point.bill
     changed = "".join(f", {k.replace('_', '-')} {v}" for k, v in what_if.given().items())
-    who = f"{point.model.title or point.model.name}{changed}"
+    who = f"{point.model.called}{changed}"
     many = f" in each of {plural(point.batch, 'sequence')}" if point.batch > 1 else ""
     answer = [
         f"{size_both(bill.logical_bytes)} for {plural(point.seq, 'token')}{many} of {who}{_in_what(point)}"

@@ -39,7 +39,7 @@ def draw_cache(path: str, points: list[Point], flags: Flags, library: bool) -> N
         (f"{name}, {plural(batch, 'sequence')}, KV {fmt}", partial(held, point))
         for (name, fmt, batch), point in kinds.items()
     ]
-    named = ", ".join(dict.fromkeys(point.model.title or point.model.name for point in points))
+    named = ", ".join(dict.fromkeys(point.model.called for point in points))
     what = f"KV cache and state as {engine.engine} takes them" if engine else "KV cache and state"
     pool = next((point.taken.pool.bytes for point in points if point.taken and point.taken.pool), None)
     lengths = contexts(max(point.seq for point in points), None)

@@ -167,7 +167,7 @@ def show(
         if key not in ("name", "title", "parameters") and value not in ("", None, [])
     ]
     notes += inferred_notes(model, most=20) + about
-    answer = [f"{model.title or model.name}: {count(model.parameters)} parameters"]
+    answer = [f"{model.called}: {count(model.parameters)} parameters"]
     records = [{k: v if not isinstance(v, list) else " ".join(v) for k, v in facts.items()}]
     report = Report(made, answer, [table, *tables], notes, records=records, quiet=[str(model.parameters)])
     emit(report, sink)

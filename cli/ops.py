@@ -18,12 +18,13 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     grid,
     inferred_notes,
     lengths,
     limit_notes,
-    model_source,
     models,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -102,14 +103,14 @@ def ops(
     chosen = models(model, what_if, "ops")
     refuse_strangers(ctx, chosen)
     gpus = [load_gpu(name) for name in words(gpu, "--gpu")]
-    recipes = [None] if how.weights is None else words(how.weights, "--weights")
-    caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")
+    recipes = each_of(how.weights, "--weights")
+    caches = each_of(how.kv_format, "--kv")
     seqs, batches = lengths(seq, "ops"), token_list(batch, "--batch")
     combos = list(grid(chosen, gpus, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
     inputs: dict[str, Any] = {"command": "ops", "what_if": what_if.given(), "accounting": how.accounting}
     inputs |= how.echo() | {"ridge": ridge_lead}
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     points, reports = [], []
     for one, device, length, sequences, recipe, cache in combos:
         point: dict[str, Any] = {"inputs": {"gpu": device.name}}
@@ -146,7 +147,7 @@ def _kernel(
             f"bound {seconds(bound_s(phase.plan, phase.ops, gpu))} "
             f"({si(total.matmul_flops + total.vector_flops, 'FLOP')}, {si(total.bytes, 'B')})"
         )
-    title = f"{model.title or model.name}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
+    title = f"{model.called}, {plural(batch, 'sequence')} of {count(seq)} tokens, on {gpu.title}"
     answer[0] = f"{title}: {answer[0]}"
     tables = [op_table(phase, gpu) for phase in built]
     notes = limit_notes([(model, seq)]) + inferred_notes(model) + step_notes(built, gpu, lead)
@@ -222,7 +223,7 @@ def _textbook(
             )
         made.append(table)
     answer = [
-        f"Tables 9.1 and 9.2 for one layer of {model.title or model.name}, "
+        f"Tables 9.1 and 9.2 for one layer of {model.called}, "
         f"{plural(batch, 'sequence')} of {count(seq)} tokens"
     ]
     notes = [f"{ridge_line(roof, lead)}, {dtype}, {gpu.title}", TEXTBOOK["accounting"]]

@@ -215,6 +215,17 @@ Plot = Annotated[
 ]
 NoPlot = Annotated[bool, typer.Option("--no-plot", help="No picture on the screen.")]
 
+Prompt = Annotated[str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")]
+Gen = Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")]
+Ttft = Annotated[str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")]
+Tpot = Annotated[str | None, typer.Option("--tpot", help="Limit of the time per output token: 50ms.")]
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        "--capacity",
+        help="Memory of a card, not the sheet's: 79.29GiB; a cap of 10GB in all: 10GB --share 1.",
+    ),
+]
 Price = Annotated[
     float | None, typer.Option("--price", help="Dollars per GPU and hour (default: the sheet's, dated).")
 ]

@@ -159,7 +159,7 @@ def _side_as_json(side: Side, asked: Request) -> dict[str, Any]:
         "ttft_s": side.ttft.times(),
         "tpot_s": side.decoding.times(each) if side.decoding else nothing,
         "e2e_s": side.whole.times(),
-        "confidence": {**sure._asdict(), "text": str(sure)} if sure else None,
+        "confidence": sure.as_json() if sure else None,
         "usd": side.usd,
     }
 

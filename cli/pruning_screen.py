@@ -6,18 +6,20 @@ from typing import Any
 
 from ..costmodel.setting import Setting
 from . import training as t
+from .flat import flat
 from .inputs import inferred_notes, limit_notes, without_constant
 from .output.report import Report, Table
 from .price import price_notes
 from .pruning import Answer, runs_as, what_was_done
 from .room import too_much
+from .runs import cards
 from .text import count, number, params, percent, plural, seconds, si, size
 from .zeros import DENSE, storage_table
 
 
 def screen(answer: Answer, point: dict[str, Any]) -> Report:
     setting, before, after = answer.before.setting, point["before"], point["after"]
-    name = setting.model.title or setting.model.name
+    name = setting.model.called
     gained = f"{size(before['stored_bytes'])} to {size(after['stored_bytes'])} of weights"
     key = "expected" if answer.before.whole.expected is not None else "floor"
     if answer.after:
@@ -35,7 +37,7 @@ def screen(answer: Answer, point: dict[str, Any]) -> Report:
     if answer.after:
         notes.append(
             f"{plural(answer.asked.batch, 'request')} of {count(answer.asked.prompt)} tokens in, "
-            f"{count(answer.asked.gen)} out, on {_on(setting)}; weights {after['weights']}, "
+            f"{count(answer.asked.gen)} out, on {cards(setting)}; weights {after['weights']}, "
             f"KV {setting.run.kv.name}"
         )
     notes += [*_misfit(point, setting), *_why(answer)]
@@ -43,10 +45,6 @@ def screen(answer: Answer, point: dict[str, Any]) -> Report:
         notes.append(t.mfu_note(answer.terms))
     notes += price_notes([answer.terms.gpu], answer.terms.price)
     return Report({}, [f"{name}, {what_was_done(answer)}: {gained}"], tables, notes)
-
-
-def _on(setting: Setting) -> str:
-    return f"{setting.devices} x {setting.gpu.title}" if setting.devices > 1 else setting.gpu.title
 
 
 def _misfit(point: dict[str, Any], setting: Setting) -> list[str]:
@@ -187,16 +185,10 @@ def sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
     return Report({}, [f"{plural(len(points), 'point')}{said}"], [table], notes)
 
 
-def flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A point as one CSV row: a column for each part of a mapping."""
+def row(point: dict[str, Any]) -> dict[str, Any]:
+    """A point as one CSV row: both sides, the training, and what runs."""
     out = dict(point["inputs"])
     for side in ("before", "after"):
-        for key, value in point[side].items():
-            if key == "confidence":
-                out[f"{side}.{key}"] = value["text"] if value else None
-            elif isinstance(value, dict):
-                out |= {f"{side}.{key}.{name}": part for name, part in value.items()}
-            else:
-                out[f"{side}.{key}"] = value
+        out |= {f"{side}.{key}": value for key, value in flat(point[side]).items()}
     out |= {f"training.{key}": value for key, value in (point["training"] or {}).items()}
     return out | {"runs_as": point["runs_as"], "repaid_after_requests": point["repaid_after_requests"]}

@@ -17,8 +17,10 @@ from ..models.formats import find_format
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from .calibrations import clock_of
+from .flat import flat
 from .inputs import (
     document,
+    each_of,
     encoder_positions,
     grid,
     inferred_notes,
@@ -110,7 +112,7 @@ def models_report(asked: Asked) -> Report:
     """A line for each format and scheme, with published figures of those that have any."""
     gpus = [load_gpu(name) for name in words(asked.gpu, "--gpu")]
     sizes, batches = lengths(asked.seq, "quant"), token_list(asked.batch, "--batch")
-    caches = [None] if asked.kv is None else words(asked.kv, "--kv")
+    caches = each_of(asked.kv, "--kv")
     lines: list[Compared] = []
     for one, gpu, seq, batch, cache in grid(asked.models, gpus, sizes, batches, caches):
         choices = _choices(asked, one)
@@ -148,7 +150,7 @@ def models_report(asked: Asked) -> Report:
         studies = list(dict.fromkeys((each["metric"], each["source"]) for each in quoted))
         report.tables.append(_quality(quoted, studies, len(asked.models) > 1))
         report.notes += [f"[{n}] {metric}: {source}" for n, (metric, source) in enumerate(studies, 1)]
-    report.records = [_flat(point) for point in points]
+    report.records = [flat(point) for point in points]
     report.quiet = [repr(line.decoding.best) for line in lines]
     return report
 
@@ -212,7 +214,7 @@ def _point(line: Compared, first: Compared) -> dict[str, Any]:
         "fits": line.fits,
         "tpot_s": line.decoding.times(),
         "prefill_s": line.filling.times(),
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "speedup": first.decoding.best / line.decoding.best,
         "extra": {
             "matmul_flops": line.decoding.matmul_flops - line.plain.matmul_flops,
@@ -233,7 +235,7 @@ def _screen(lines: list[Compared], points: list[dict[str, Any]]) -> Report:
     model = fastest.setting.model
     same = "and" if least is fastest else _called(least, lines)
     answer = (
-        f"{model.title or model.name}: {_called(fastest, lines)} decodes fastest, "
+        f"{model.called}: {_called(fastest, lines)} decodes fastest, "
         f"{seconds(fastest.decoding.best)} a step ({kind}), {same} takes least memory, {size(least.total)}"
     )
     columns = ("model", "gpu", "tokens", "batch", "format", "KV", "bits", "weights", "cache", "memory")
@@ -326,15 +328,3 @@ def _quality(quoted: list[dict[str, Any]], studies: list[tuple[str, str]], sever
         )
         table.rows.append((each["model"], *row) if several else row)
     return table
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A line as one CSV row: a column for each part of a mapping."""
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif key != "inputs":
-            parts = value.items() if isinstance(value, dict) else ()
-            out |= {f"{key}.{part}": each for part, each in parts} or {key: value}
-    return out

@@ -54,17 +54,11 @@ def report(
     prompt: Annotated[str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens.")] = None,
     gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out.")] = "256",
     batch: Annotated[str, typer.Option("--batch", "-b", help="Sequences at once.")] = "1",
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", help="Limit of the time per output token: 50ms.")
-    ] = None,
+    ttft: o.Ttft = None,
+    tpot: o.Tpot = None,
     tp: o.Tp = 1,
     ep: o.Ep = 1,
-    capacity: Annotated[
-        str | None, typer.Option("--capacity", help="Memory of a card, in place of the sheet's: 79.29GiB.")
-    ] = None,
+    capacity: o.Capacity = None,
     weights: o.Weights = None,
     kv_format: o.Kv = None,
     engine: o.Times = None,

@@ -9,14 +9,13 @@ from .. import InfercostError, InputError
 from ..costmodel.memory import FORMATS, Given, Load
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.spec import Model
 from .engine_flags import CONCATENATING, Flags
-from .inputs import WhatIf, kv_formats, models
+from .inputs import WhatIf, models
 from .pictures.memory import Held, contexts
+from .runs import run_of
 from .sizes import byte_size
 from .subcommand import document_of
 
@@ -109,7 +108,7 @@ class Study(NamedTuple):
         """The model and its GPUs by their titles."""
         devices = self.request["devices"]
         many = f"{devices} x " if devices > 1 else ""
-        return f"{self.model.title or self.model.name} on {many}{self.gpu.title}"
+        return f"{self.model.called} on {many}{self.gpu.title}"
 
 
 def study(asked: Asked) -> Study:
@@ -144,10 +143,7 @@ def _held(inputs: dict[str, Any]) -> tuple[int, int]:
 def _bill(asked: Asked, model: Model, gpu: Gpu, tokens: int, encoder: int, batch: int) -> Bill:
     """What `infercost fit` bills, without its limits: they take a hundred times as long."""
     flags = Flags(engine=asked.engine).checked()
-    run = Run(
-        recipe=None if asked.weights is None else find_recipe(asked.weights),
-        kv=kv_formats(asked.kv, model)[0],
-    )
+    run = run_of(model, asked.weights, asked.kv)
     setting = Setting(model, run, gpu, Parallel(asked.tp, asked.ep))
     load = Load(
         tokens,

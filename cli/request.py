@@ -16,26 +16,26 @@ from ..costmodel.offload import Offload
 from ..costmodel.request import Dollars, Request, dollars, energy_j
 from ..costmodel.setting import Cost, Setting, step_cost, summed
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run, Step
+from ..costmodel.step import Step
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
-from ..models.recipes import find_recipe
 from . import options as o
 from .calibrations import clock_of
+from .flat import flat
 from .groups import grouped
 from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     encoder_positions,
     gpus_of,
     grid,
     inferred_notes,
-    kv_formats,
     limit_notes,
-    model_source,
     models,
     reads_through_encoder,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Sink, Table, emit
@@ -44,7 +44,8 @@ from .pictures.file import check_plot
 from .placed import placed, placed_table, three
 from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
 from .room import FITS, TOO_MUCH, too_much
-from .sizes import token_list, tokens, words
+from .runs import cards, run_of
+from .sizes import token_list, tokens
 from .text import count, percent, plain, plural, seconds, si, size, size_both
 from .timeline import Block, blocks, picture
 from .unused import given, refuse_strangers
@@ -55,6 +56,7 @@ MAX_REQUESTS = 200
 MAX_STEPS = 1 << 20
 MOST_LINES = 12
 CHUNK = 1 << 14
+NOT_IN_CSV = ("phases", "timeline", "price", "no_cache", "measured")
 CONVENTIONS = {
     "ttft_s": "the prefill of what is not cached; the first token comes out of it",
     "tpot_s": "mean of the G - 1 decode steps, the i-th at a context of prompt + i tokens",
@@ -131,10 +133,8 @@ def request(
     *,
     model: o.Model = None,
     gpu: o.Gpu = "a100",
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", "--seq", "-s", help="Prompt tokens; 1k,4k sweeps.")
-    ] = None,
-    gen: Annotated[str, typer.Option("--gen", "--out", help="Tokens out; 100,1k sweeps.")] = "256",
+    prompt: o.Prompt = None,
+    gen: o.Gen = "256",
     batch: o.Batch = "1",
     cached: Annotated[
         str | None, typer.Option("--cached", help="Prompt tokens that a prefix cache holds already.")
@@ -243,8 +243,8 @@ def request(
     chosen = models(model, what_if, "request")
     refuse_strangers(ctx, chosen)
     gpus = gpus_of(gpu)
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     lengths, outs, batches = (
         token_list(prompt, "--prompt"),
         token_list(gen, "--gen"),
@@ -257,9 +257,10 @@ def request(
     ):
         if out > MAX_STEPS:
             raise InputError(f"--gen {out:,}: at most {MAX_STEPS:,} tokens out are added up")
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe),
-            kv=kv_formats(cache, one)[0],
+        run = run_of(
+            one,
+            recipe,
+            cache,
             attention=attention,
             mla=mla,
             fusion=fusion,
@@ -293,8 +294,7 @@ def request(
         "offload": left._asdict() if left else None,
         "transfer_bytes_per_s": transfer * 1e9 if apart else None,
     }
-    named = [*gpus, apart] if apart else gpus
-    sources = {g.name: g.source for g in named} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of([*gpus, apart] if apart else gpus, chosen)
     if ran is not None:
         if len(answers) > 1:
             raise InputError("--measured is one run: give one of each option")
@@ -302,7 +302,7 @@ def request(
     listed = len(points) > 1
     final = _sweep(answers, points, price) if listed else _screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
-    final.records = [_flat(point) for point in points]
+    final.records = [flat(point, NOT_IN_CSV) for point in points]
     if plot is not None:
         _draw(plot, answers, points)
     final.quiet = [repr(answer.whole.best) for answer in answers]
@@ -407,7 +407,7 @@ def _point(answer: Answer, price: float | None) -> dict[str, Any]:
         "tpot_s": answer.tpot,
         "kv_transfer_s": answer.prefiller.transfer_s(asked) if answer.prefiller else None,
         "e2e_s": whole.times(),
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "decode_steps": steps,
         "token_passes": asked.token_passes() if answer.ttft else steps,
         "output_tokens_per_s": asked.batch
@@ -454,7 +454,7 @@ def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> Non
     charts = []
     for answer, point in zip(answers, points, strict=True):
         got, setting = point["inputs"], answer.setting
-        name, where = setting.model.title or setting.model.name, setting.gpu.title
+        name, where = setting.model.called, setting.gpu.title
         lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
         many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
         charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
@@ -465,14 +465,14 @@ def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Repor
     setting, asked, whole = answer.setting, answer.request, answer.whole
     gpu, got = setting.gpu, point["inputs"]
     many = f"{plural(asked.batch, 'request')} of" if asked.batch > 1 else ""
-    on = f"{setting.devices} x {gpu.title}" if setting.devices > 1 else gpu.title
+    on = cards(setting)
     if answer.phase == "decode":
         what = f"one decode step at {count(got['prompt'])} tokens"
     else:
         read = f", {count(asked.encoder)} encoder positions" if asked.encoder else ""
         what = f"{plural(asked.prompt, 'token')} in{read}, {count(asked.gen)} out"
     sure = f" {whole.confidence}" if whole.confidence else " (floor)"
-    name = setting.model.title or setting.model.name
+    name = setting.model.called
     beyond = ", but it does not fit" if point["fits"] is False else ""
     lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}{beyond}"]
     lines.append(pace(point))
@@ -604,18 +604,3 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]], price: float | N
     engine = answers[0].setting.engine
     host = f"as {engine.title} took" if engine else "of kernels, host time not in them"
     return Report({}, [f"{plural(len(points), 'request')}: {kinds} {host}"], [table], notes)
-
-
-def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A request as one CSV row: a column for each part of a mapping."""
-    out = dict(point["inputs"])
-    for key, value in point.items():
-        if key in ("inputs", "phases", "timeline", "price", "no_cache", "measured"):
-            continue
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif isinstance(value, dict):
-            out |= {f"{key}.{name}" if key != "memory" else name: part for name, part in value.items()}
-        else:
-            out[key] = value
-    return out

@@ -29,11 +29,12 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     grid,
     lengths,
     limit_notes,
-    model_source,
     models,
+    sources_of,
 )
 from .output.report import Report, Sink, Table, emit, wants_terminal
 from .pictures.file import check_plot, draw
@@ -121,16 +122,14 @@ def roofline(
     else:
         why = "the GPU's roof alone has none of it; add --model to place operations under it"
         refuse_all_but(ctx, "", ROOF_READS, why)
-    recipes = [None] if how.weights is None else words(how.weights, "--weights")
-    caches = [None] if how.kv_format is None else words(how.kv_format, "--kv")
+    recipes = each_of(how.weights, "--weights")
+    caches = each_of(how.kv_format, "--kv")
     batches = token_list(batch, "--batch")
     combos = list(grid(gpus, chosen, seqs, batches, recipes, caches, most=MAX_STEPS))
     listed = len(combos) > 1
     inputs: dict[str, Any] = {"command": "roofline", "what_if": what_if.given(), "ridge": ridge_lead}
     inputs |= how.echo() if model else {}
-    sources = {g.name: g.source for _, g in gpus} | {
-        k: v for m in chosen if m for k, v in model_source(m).items()
-    }
+    sources = sources_of([each for _, each in gpus], [m for m in chosen if m])
     seen = measured_points(measured) if measured else []
     points, reports = [], []
     for (asked, device), one, length, sequences, recipe, cache in combos:
@@ -217,9 +216,7 @@ def _report(
         tables.append(table)
     else:
         step = built[0].plan.step.segments[0]
-        answer.append(
-            f"{model.title or model.name}, {plural(step.count, 'sequence')} of {count(step.context)} tokens"
-        )
+        answer.append(f"{model.called}, {plural(step.count, 'sequence')} of {count(step.context)} tokens")
         tables += [_placed(phase, gpu) for phase in built]
     notes = ["dense peaks with fp32 accumulation; times use bytes per second, whichever ridge leads"]
     if point["ridge"]["calibrated"] is not None:

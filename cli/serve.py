@@ -13,11 +13,9 @@ from ..costmodel.memory import SHARE
 from ..costmodel.serving import CHUNK, POLICIES, Workload, usd_per_million
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
@@ -26,25 +24,27 @@ from .inputs import (
     WhatIf,
     choice,
     document,
+    each_of,
     encoder_positions,
     gpus_of,
     grid,
-    kv_formats,
     length_kind,
-    model_source,
     models,
+    sources_of,
 )
 from .output.report import Report, Sink, emit
 from .pictures.file import check_plot, draw
 from .pictures.serving import serve_charts
 from .price import checked_price, price_of
-from .serve_json import as_json, flat
+from .runs import run_of
+from .serve_json import as_json
 from .serve_screen import report
 from .serve_study import DEFAULT_BATCHES, Asked, study
 from .sizes import duration, quantity, token_list, tokens, words
 
 if TYPE_CHECKING:
     from ..costmodel.simulation import Job
+from .flat import flat
 from .unused import refuse, refuse_all_but, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -118,12 +118,8 @@ def serve(
         str | None,
         typer.Option("--shared-prefix", help="First prompt tokens that all requests share, cached."),
     ] = None,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", help="Limit of the time per output token: 50ms.")
-    ] = None,
+    ttft: o.Ttft = None,
+    tpot: o.Tpot = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Requests per second: how many devices; a simulation's arrivals."),
@@ -239,16 +235,14 @@ def serve(
     if asked.users and asked.batches and len(asked.batches) > 1:
         raise InputError("--concurrency sweeps users over one number of slots; give a single --batch with it")
     gpus = gpus_of(gpu)
-    recipes = [None] if weights is None else words(weights, "--weights")
-    caches = [None] if kv_format is None else words(kv_format, "--kv")
+    recipes = each_of(weights, "--weights")
+    caches = each_of(kv_format, "--kv")
     in_common = 0 if shared is None else tokens(shared, "--shared-prefix")
     settings = list(grid(chosen, gpus, recipes, caches, most=MAX_POINTS))
     _bounded(len(settings), asked)
     studies = []
     for one, device, recipe, cache in settings:
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe), kv=kv_formats(cache, one)[0], skew=skew
-        )
+        run = run_of(one, recipe, cache, skew=skew)
         setting = Setting(one, run, device, parallel, clock_of(calibration, device), profile).checked()
         encoder = encoder_positions(one, encoder_seq, round(lengths.prompt))
         # Engines share whole blocks.
@@ -279,7 +273,7 @@ def serve(
         "requests": requests if asked.simulated and jobs is None else None,
         "seed": seed if asked.simulated and jobs is None else None,
     }
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     body = as_json(studies, asked, seen)
     final = report(studies, asked, seen, body)
     final.document = document("serve", inputs, CONVENTIONS, sources, [{"inputs": {}} | body], False, chosen)
@@ -291,7 +285,7 @@ def serve(
 
 
 def _draw(path: str, chosen: list[Model], gpus: list[Gpu], body: dict[str, Any], asked: Asked) -> None:
-    names = ", ".join(model.title or model.name for model in chosen)
+    names = ", ".join(model.called for model in chosen)
     limits = {"ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
     charts = serve_charts(f"{names} on {', '.join(gpu.title for gpu in gpus)}", body, limits)
     if not charts:

@@ -67,13 +67,6 @@ def rate_as_json(found: AtRate) -> dict[str, Any]:
     }
 
 
-def flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A point as one CSV row."""
-    sure = point["confidence"]
-    rest = {key: value for key, value in point.items() if key not in ("inputs", "confidence")}
-    return {**point["inputs"], **rest, "confidence": sure["text"] if sure else None}
-
-
 def setting_inputs(each: Study) -> dict[str, Any]:
     setting = each.setting
     return {
@@ -120,7 +113,7 @@ def point_as_json(each: Study, point: Point) -> dict[str, Any]:
         "verdict": step_verdict(each.setting, at.step),
         "fits": point.fits,
         "meets_limits": point.meets,
-        "confidence": {**sure._asdict(), "text": str(sure)} if sure else None,
+        "confidence": sure.as_json() if sure else None,
     }
 
 

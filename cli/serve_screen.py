@@ -11,6 +11,7 @@ from .pace import rate
 from .pictures.serving import throughput_chart
 from .pictures.terminal import coloured, picture
 from .price import price_notes
+from .runs import cards
 from .serve_json import knees, leading, of_best, run_as_json, seen_usd, setting_inputs
 from .serve_rate import BUSY, at_rate
 from .serve_study import Asked, Study
@@ -42,7 +43,7 @@ def _answers(studies: list[Study], asked: Asked) -> list[str]:
     found, each = at_rate(*led, asked.rate, asked), led[0]
     usd = found.usd_per_million_output
     cost = f", {usd:,.3g} dollars a million tokens out" if usd is not None else ""
-    name = each.setting.model.title or each.setting.model.name
+    name = each.setting.model.called
     pace = f"a token every {seconds(found.steady.tpot_s)}" if found.steady.tpot_s else "one token each"
     first = (
         f"{name}, {_lengths(each)}, {asked.rate:g} requests/s: {found.devices} x {each.setting.gpu.title}, "
@@ -56,10 +57,8 @@ def _answer(studies: list[Study], asked: Asked) -> str:
     first = (led or (studies[0], None))[0]
     limits = [f"{name} {seconds(v)}" for name, v in (("TTFT", asked.ttft_s), ("TPOT", asked.tpot_s)) if v]
     kept = f" within {' and '.join(limits)}" if limits else ""
-    name = first.setting.model.title or first.setting.model.name
-    card = first.setting.gpu.title
-    on = f"{first.setting.devices} x {card}" if first.setting.devices > 1 else card
-    what = f"{name}, {_lengths(first)}, on {on}"
+    name = first.setting.model.called
+    what = f"{name}, {_lengths(first)}, on {cards(first.setting)}"
     if led is None:
         if any(point.fits is not False for each in studies for point in each.points):
             return f"{what}: no batch is{kept}"

@@ -49,7 +49,7 @@ def exit_report(asked: Asked) -> Report:
         "kv": setting.run.kv.name,
         "tp": setting.parallel.tp,
     }
-    final = _screen(point, exits, found, f"{model.title or model.name} on {gpu.title}")
+    final = _screen(point, exits, found, f"{model.called} on {gpu.title}")
     final.notes = limit_notes([(model, contexts[0])]) + inferred_notes(model) + final.notes
     sources = model_source(model) | {gpu.name: gpu.source}
     inputs = {"command": "speculate", "calibration": asked.calibration}
@@ -100,7 +100,7 @@ def _point(asked: Asked, exits: Exits, reads: Reads, found: EarlyExit) -> dict[s
         "fill_s": found.fill,
         "speedup": best,
         "speedups": {kind: found.speedup(kind) for kind in KINDS},
-        "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+        "confidence": confidence.as_json() if confidence else None,
         "exits": [
             {"layer": layer, "share": share, "heads": exits.heads(layer)}
             for layer, share in exits.left.items()

@@ -10,13 +10,11 @@ import typer
 from .. import InputError
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
-from .inputs import kv_formats
+from .runs import run_of
 from .sizes import tokens, words
 
 DEFAULT_SEQ = "1k"
@@ -143,8 +141,7 @@ class Asked(NamedTuple):
 
     def setting(self, model: Model, gpu: Gpu, ranks: int | None = None) -> Setting:
         """`model` on `gpu`, by --weights, --kv, --tp (or `ranks`) and --calibration."""
-        recipe = None if self.weights is None else find_recipe(self.weights)
-        run = Run(recipe=recipe, kv=kv_formats(self.kv_format, model)[0])
+        run = run_of(model, self.weights, self.kv_format)
         parallel = Parallel(self.ranks() if ranks is None else ranks)
         return Setting(model, run, gpu, parallel, clock_of(self.calibration, gpu))
 

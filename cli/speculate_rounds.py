@@ -30,18 +30,21 @@ from ..hardware.catalogue import load_gpu
 from ..hardware.spec import Gpu
 from ..models.catalogue import load_model
 from ..models.spec import Model
+from .flat import flat
 from .inputs import (
     WhatIf,
     document,
+    each_of,
     grid,
     inferred_notes,
     limit_notes,
-    model_source,
     models,
+    sources_of,
     without_constant,
 )
 from .output.report import Report, Table
 from .room import too_much
+from .runs import cards
 from .sizes import token_list, tokens, words
 from .speculate_guess import MOST_POINTS, Guess, guesses_of
 from .speculate_options import DEFAULT_SEQ, Asked, between, ratios
@@ -103,8 +106,8 @@ def rounds_report(asked: Asked) -> Report:
     gpus = [load_gpu(name) for name in words(asked.gpu, "--gpu")]
     lengths = token_list(asked.seq or DEFAULT_SEQ, "--seq")
     answers = []
-    recipes = [None] if asked.weights is None else words(asked.weights, "--weights")
-    caches = [None] if asked.kv_format is None else words(asked.kv_format, "--kv")
+    recipes = each_of(asked.weights, "--weights")
+    caches = each_of(asked.kv_format, "--kv")
     batches = token_list(asked.batch, "--batch")
     for one, device, many, length, recipe, cache, guess in grid(
         chosen, gpus, batches, lengths, recipes, caches, guesses, most=MOST_POINTS
@@ -196,7 +199,7 @@ def _draft(asked: Asked, model: Model, gpu: Gpu, guess: Guess) -> Draft:
 def _report(asked: Asked, answers: list[Answer], chosen: list[Model], gpus: list[Gpu]) -> Report:
     points = [_point(asked, answer) for answer in answers]
     listed = len(points) > 1
-    sources = {g.name: g.source for g in gpus} | {k: v for m in chosen for k, v in model_source(m).items()}
+    sources = sources_of(gpus, chosen)
     drafts = {
         a.speculation.draft.setting.model for a in answers if a.speculation and a.speculation.draft.setting
     }
@@ -260,7 +263,7 @@ def _point(asked: Asked, answer: Answer) -> dict[str, Any]:
             "draft_s": {k: r and r.draft for k, r in answer.kinds.items()},
             "verify_s": {k: r and r.verify for k, r in answer.kinds.items()},
             "round_s": {k: r and r.cost for k, r in answer.kinds.items()},
-            "confidence": {**confidence._asdict(), "text": str(confidence)} if confidence else None,
+            "confidence": confidence.as_json() if confidence else None,
             "output_tokens_per_s": found.batch * best.tokens / best.cost,
             "pass_tokens": found.batch * answer.verify_tokens,
             "free_tokens": free_tokens(found.target),
@@ -333,9 +336,7 @@ def _who(answer: Answer) -> str:
     found = answer.speculation
     assert found is not None
     many = f", batch {count(found.batch)}" if found.batch > 1 else ""
-    ranks = found.target.parallel.tp
-    on = f"{ranks} x {found.target.gpu.title}" if ranks > 1 else found.target.gpu.title
-    return f"{found.target.model.title or found.target.model.name} with {answer.name}{many}, on {on}"
+    return f"{found.target.model.called} with {answer.name}{many}, on {cards(found.target)}"
 
 
 def _round_table(answer: Answer) -> Table:
@@ -456,16 +457,7 @@ def _sweep(answers: list[Answer], points: list[dict[str, Any]]) -> Report:
 
 
 def _flat(point: dict[str, Any]) -> dict[str, Any]:
-    """A point as one CSV row."""
-    out = dict(point["inputs"])
-    out["chosen_gamma"] = point["gamma"]
-    for key, value in point.items():
-        if key in ("inputs", "gamma", "lengths"):
-            continue
-        if key == "confidence":
-            out[key] = value["text"] if value else None
-        elif isinstance(value, dict):
-            out |= {f"{key}.{name}" if key != "memory" else name: part for name, part in value.items()}
-        elif key not in out:
-            out[key] = value
-    return out
+    """A point as one CSV row: the length asked for, and the one chosen."""
+    asked = point["inputs"]
+    named = {**point, "inputs": asked | {"chosen_gamma": point["gamma"]}}
+    return flat(named, ("gamma", "lengths", *asked))

@@ -22,18 +22,18 @@ from ..costmodel.roofline import (
     vector_peak,
     work_math,
 )
-from ..costmodel.step import Plan, Run, Step, decode, prefill
+from ..costmodel.step import Plan, Step, decode, prefill
 from ..costmodel.times.expected import Clock, Expected
 from ..costmodel.weights import weight_bill
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.sparsity import pattern
 from ..models.spec import Model
 from . import options as o
 from .calibrations import clock_of
-from .inputs import choice, encoder_positions, kv_formats
+from .inputs import choice, encoder_positions
 from .output.report import Table
 from .room import too_much
+from .runs import run_of
 from .text import number, plural, seconds, si, size
 
 PHASES = ("both", "prefill", "decode")
@@ -97,9 +97,10 @@ def phases(
         steps.append(prefill(batch, seq, how.all_logits, positions))
     if how.phase in ("both", "decode"):
         steps.append(decode(batch, seq, positions))
-    run = Run(
-        recipe=None if weights is None else find_recipe(weights),
-        kv=kv_formats(kv, model)[0],
+    run = run_of(
+        model,
+        weights,
+        kv,
         attention=how.attention,
         # The library rebuilds K and V of every cached latent at each step.
         mla="expanded" if how.engine == "hf" and how.mla == "auto" else how.mla,
@@ -141,7 +142,7 @@ def expected_as_json(expected: Expected | None) -> dict[str, Any]:
         return {"expected_s": None, "confidence": None}
     return {
         "expected_s": expected.seconds,
-        "confidence": {**expected.confidence._asdict(), "text": str(expected.confidence)},
+        "confidence": expected.confidence.as_json(),
     }
 
 

@@ -97,12 +97,8 @@ def sweep(
     calibration: o.CalibrationOption = "auto",
     what_if: WhatIf,
     fits: Annotated[bool, typer.Option("--fits", help="Only points whose memory fits the card.")] = False,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", help="Limit of the time to first token: 0.5s, 200ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", help="Limit of the time per output token: 50ms.")
-    ] = None,
+    ttft: o.Ttft = None,
+    tpot: o.Tpot = None,
     e2e: Annotated[str | None, typer.Option("--e2e", help="Limit of a whole request: 5s.")] = None,
     where: Annotated[
         list[str] | None,

@@ -16,12 +16,10 @@ from .. import InputError, __version__
 from ..costmodel.limits import MAX_TOKENS
 from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Run
 from ..hardware.spec import Gpu
-from ..models.recipes import find_recipe
 from ..models.spec import Model
 from .calibrations import clock_of, own_first
-from .inputs import kv_formats
+from .runs import run_of
 
 MOST_POINTS = 100_000_000
 MOST_VALUES = 1_000_000
@@ -117,9 +115,10 @@ class Grid:
     def built(self, number: int) -> Setting:
         """A setting ready to be evaluated. Raises InputError where there can be no such thing."""
         model, gpu, recipe, cache, attention, mla, fusion, tp, pp, ep = self.setting(number)
-        run = Run(
-            recipe=None if recipe is None else find_recipe(recipe),
-            kv=kv_formats(cache, model)[0],
+        run = run_of(
+            model,
+            recipe,
+            cache,
             attention=attention,
             mla=mla,
             fusion=fusion,

@@ -14,9 +14,19 @@ from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from . import options as o
 from .groups import Without, grouped
-from .inputs import WhatIf, choice, document, grid, inferred_notes, model_source, models, without_constant
+from .inputs import (
+    WhatIf,
+    choice,
+    document,
+    each_of,
+    grid,
+    inferred_notes,
+    models,
+    sources_of,
+    without_constant,
+)
 from .output.report import Report, Sink, Table, emit
-from .sizes import quantity, token_list, words
+from .sizes import quantity, token_list
 from .text import GIB, count, percent, plural, size, size_both
 from .text import params as params_text
 from .unused import refuse_all_but, refuse_strangers
@@ -87,14 +97,14 @@ def weights(
     chosen = models(model, what_if, "weights")
     refuse_strangers(ctx, chosen)
     batches = token_list(batch, "--batch")
-    names = [None] if weights is None else words(weights, "--weights")
+    names = each_of(weights, "--weights")
     points = []
     for one, name, sequences in grid(chosen, names, batches):
         recipe = default_recipe(one) if name is None else find_recipe(name)
         points.append(Point(one, recipe, sequences, weight_bill(one, recipe, sequences, skew)))
     listed = len(points) > 1
     textbook = accounting == "textbook"
-    sources = {k: v for one in chosen for k, v in model_source(one).items()}
+    sources = sources_of((), chosen)
     inputs: dict[str, Any] = {
         "command": "weights",
         "what_if": what_if.given(),
@@ -146,7 +156,7 @@ def _single(point: Point, textbook: bool) -> Report:
     if bill.active_parameters != bill.parameters:
         active = f", {params_text(bill.active_parameters)} active per token"
     answer = [
-        f"{size_both(bill.weight_bytes)} for {one.title or one.name} in {point.recipe.name}: "
+        f"{size_both(bill.weight_bytes)} for {one.called} in {point.recipe.name}: "
         f"{count(bill.parameters)} parameters{active}"
     ]
     table = Table(("component", "format", "parameters", "bytes", "share"), "<<>>>")

@@ -57,7 +57,7 @@ def pruned(model: Model, kept: Kept) -> Model:
     )
     if not kept.given():
         return model
-    title = f"{model.title or model.name}, pruned"
+    title = f"{model.called}, pruned"
     name = f"{model.name}-pruned"
     return replace(model, name=name, title=title, layers=layers, hidden=kept.hidden or model.hidden)
 

@@ -271,6 +271,11 @@ class Model:
         out += [vector("towers", tower.name, tower.parameters) for tower in self.towers if tower.parameters]
         return tuple(out)
 
+    @property
+    def called(self) -> str:
+        """What a reader knows it as."""
+        return self.title or self.name
+
     @cached_property
     def parameters(self) -> int:
         """All parameters, a tied table once, towers included."""

@@ -78,6 +78,9 @@ class Confidence(NamedTuple):
             return f"transferred (~{self.error:.0%}, from {self.gpu})"
         return f"assumed (~{self.error:.0%})"
 
+    def as_json(self) -> dict[str, str | float]:
+        return {**self._asdict(), "text": str(self)}
+
     def loosened(self) -> Confidence:
         """The same constants for something that was not measured but is like it."""
         kind = "transferred" if self.kind == "calibrated" else self.kind

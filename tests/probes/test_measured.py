@@ -16,7 +16,6 @@ from infercost.costmodel.op import Gemm
 from infercost.costmodel.roofline import floor_s
 from infercost.costmodel.times.device import device
 from infercost.costmodel.times.gemm import GEMM, gemm_s
-from infercost.costmodel.times.prefill import QUANTISER_TOKEN_BYTES
 from infercost.costmodel.times.transfer import Calibrated
 from infercost.hardware.calibration import Calibration, Group, Key, Spread
 from infercost.hardware.catalogue import load_gpu
@@ -24,7 +23,7 @@ from infercost.probes.calibrate import Weight, cross_fit, cross_fit_all, default
 from infercost.probes.errors import Errors, grade
 from infercost.probes.fit import fit, fold_of
 from infercost.probes.measured import batches, gpu_of
-from infercost.probes.measured_rows import GEMM_TYPES, MOE_TYPES
+from infercost.probes.measured_rows import GEMM_TYPES, MOE_TYPES, QUANTISER_TOKEN_BYTES
 from infercost.probes.moe_routing import balanced, power_law
 from infercost.probes.protocols import cross_validated, gpu_left_out
 from infercost.probes.refit import refit
