@@ -223,7 +223,7 @@ Capacity = Annotated[
     str | None,
     typer.Option(
         "--capacity",
-        help="Memory of a card, not the sheet's: 79.29GiB; a cap of 10GB in all: 10GB --share 1.",
+        help="Memory of a card, not the sheet's: 79.29GiB; nine tenths of it are planned for.",
     ),
 ]
 Price = Annotated[
