@@ -65,3 +65,15 @@ def test_a_field_left_out_is_no_option_and_keeps_its_default() -> None:
     assert [one.name for one in made.params] == ["name", "layers", "wide"]
     made(["x", "--layers", "2"], standalone_mode=False)
     assert seen.pop() == ("x", Shape(layers=2))
+
+
+@grouped
+def apart(*, wide: Annotated[bool, typer.Option("--wide")] = False, shape: Shape) -> None:
+    seen.append((wide, shape))
+
+
+def test_a_field_that_the_command_has_itself_stands_there_and_is_in_the_record() -> None:
+    made = of(apart)
+    assert [one.name for one in made.params] == ["wide", "layers", "names"]
+    made(["--wide", "--layers", "2"], standalone_mode=False)
+    assert seen.pop() == (True, Shape(layers=2, wide=True))
