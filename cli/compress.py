@@ -29,9 +29,9 @@ from .inputs import (
 from .output.report import Sink, emit
 from .pruning import answer_of, point_of
 from .pruning_screen import row, screen, sweep
-from .request import MAX_STEPS
 from .runs import run_of
 from .sizes import token_list, words
+from .steps import MAX_STEPS
 from .unused import refuse, refuse_all_but
 from .zeros import CONVENTIONS as ZERO_CONVENTIONS
 from .zeros import DENSE, Zeros, bare, zeros_of

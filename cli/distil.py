@@ -23,9 +23,9 @@ from .inputs import (
 )
 from .output.report import Report, Table
 from .price import price_notes
-from .request import MAX_STEPS, phases_of
 from .runs import cards, run_of
 from .sizes import quantity, tokens
+from .steps import MAX_STEPS, phases_of
 from .text import count, number, params, plural, seconds, si
 
 MOST_DOLLARS = 1e6

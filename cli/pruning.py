@@ -19,7 +19,7 @@ from ..models.recipes import Recipe, find_recipe
 from ..models.spec import Model
 from . import training as t
 from .inputs import encoder_positions
-from .request import phases_of
+from .steps import phases_of
 from .text import params, percent
 from .zeros import DENSE, DENSE_BITS, Zeros, storages, stored_as
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from .. import InputError
-from ..costmodel.arith import SplitError
 from ..costmodel.disaggregated import Prefiller
-from ..costmodel.kv import cache_bill
-from ..costmodel.memory import Memory, peak_memory, request_memory, within_room
 from ..costmodel.offload import Offload
-from ..costmodel.request import Dollars, Request, dollars, energy_j
-from ..costmodel.setting import Cost, Setting, step_cost, summed
+from ..costmodel.request import Request
+from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
-from ..costmodel.step import Step
 from ..hardware.catalogue import load_gpu
 from ..hardware.engine import load_engine
 from . import options as o
@@ -31,31 +26,26 @@ from .inputs import (
     encoder_positions,
     gpus_of,
     grid,
-    inferred_notes,
-    limit_notes,
     models,
     reads_through_encoder,
     sources_of,
-    without_constant,
 )
-from .output.report import Report, Sink, Table, emit
-from .pace import pace
+from .output.report import Sink, emit
 from .pictures.file import check_plot
-from .placed import placed, placed_table, three
-from .price import checked_price, price_json, price_notes, price_of, usd_per_hour
-from .room import FITS, TOO_MUCH, too_much
-from .runs import cards, run_of
+from .placed import placed
+from .price import checked_price
+from .request_answer import answer_of
+from .request_json import point_of
+from .request_screen import draw_timelines, screen, several
+from .room import FITS
+from .runs import run_of
 from .sizes import token_list, tokens
-from .text import count, percent, plain, plural, seconds, si, size, size_both
-from .timeline import Block, blocks, picture
+from .steps import MAX_STEPS
 from .unused import given, refuse_strangers
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 MAX_REQUESTS = 200
-MAX_STEPS = 1 << 20
-MOST_LINES = 12
-CHUNK = 1 << 14
 NOT_IN_CSV = ("phases", "timeline", "price", "no_cache", "measured")
 CONVENTIONS = {
     "ttft_s": "the prefill of what is not cached; the first token comes out of it",
@@ -80,50 +70,6 @@ CONVENTIONS = {
     "output the decode",
     "tp, pp, ep": "a request passes the pipeline stages in turn; ep without tp: --batch is of each rank",
 }
-
-
-class Answer(NamedTuple):
-    """One request on one setting, evaluated; `filling`: memory of the GPUs that prefill apart."""
-
-    setting: Setting
-    request: Request
-    phase: str
-    ttft: Cost | None
-    decoding: Cost | None
-    memory: Memory
-    usd: Dollars | None
-    blocks: list[Block]
-    no_cache: Cost | None
-    prefiller: Prefiller | None = None
-    filling: Memory | None = None
-
-    @property
-    def whole(self) -> Cost:
-        """Prefill, transfer and decode."""
-        cost = summed([(cost, 1) for cost in (self.ttft, self.decoding) if cost])
-        return self.prefiller.delayed(cost, self.request) if self.prefiller else cost
-
-    @property
-    def fits(self) -> bool | None:
-        """None where the sheet has no capacity."""
-        own = within_room(self.memory.total, self.setting.gpu.capacity_bytes)
-        if own is False or self.filling is None or self.prefiller is None:
-            return own
-        apart = within_room(self.filling.total, self.prefiller.setting.gpu.capacity_bytes)
-        return apart if own or apart is False else None
-
-    @property
-    def energy_j(self) -> float | None:
-        """At most so much for each request; None where a sheet names no power."""
-        if self.prefiller and self.ttft:
-            return self.prefiller.energy_j(self.setting, self.request, self.ttft, self.decoding)
-        return energy_j(self.setting, self.request, self.whole.best)
-
-    @property
-    def tpot(self) -> dict[str, float | None]:
-        if self.decoding is None:
-            return {"bound": None, "floor": None, "expected": None}
-        return self.decoding.times(1 / self.request.decode_steps)
 
 
 @app.command()
@@ -278,8 +224,8 @@ def request(
                 setting._replace(gpu=apart, parallel=ranks, clock=clock_of(calibration, apart), offload=None),
                 transfer * 1e9,
             )
-        answers.append(_answer(setting, asked, phase, no_cache, price, other))
-    points = [_point(answer, price) for answer in answers]
+        answers.append(answer_of(setting, asked, phase, no_cache, price, other))
+    points = [point_of(answer, price) for answer in answers]
     inputs: dict[str, Any] = {
         "command": "request",
         "what_if": what_if.given(),
@@ -300,307 +246,10 @@ def request(
             raise InputError("--measured is one run: give one of each option")
         points[0]["measured"] = placed(answers[0].setting, ran)
     listed = len(points) > 1
-    final = _sweep(answers, points, price) if listed else _screen(answers[0], points[0], price)
+    final = several(answers, points, price) if listed else screen(answers[0], points[0], price)
     final.document = document("request", inputs, CONVENTIONS, sources, points, listed, chosen)
     final.records = [flat(point, NOT_IN_CSV) for point in points]
     if plot is not None:
-        _draw(plot, answers, points)
+        draw_timelines(plot, answers, points)
     final.quiet = [repr(answer.whole.best) for answer in answers]
     emit(final, sink)
-
-
-def _answer(
-    setting: Setting,
-    asked: Request,
-    phase: str,
-    no_cache: bool,
-    price: float | None,
-    prefiller: Prefiller | None = None,
-) -> Answer:
-    """Prefill, every decode step, and what follows from them."""
-    if phase == "prefill":
-        asked = asked._replace(gen=1)
-    if phase == "decode":
-        if asked.prompt < 2:
-            raise InputError("--phase decode at a context of 1: the new token needs one before it")
-        asked = asked._replace(prompt=asked.prompt - 1, gen=2)
-    asked.checked()
-    first_on = prefiller.setting if prefiller else setting
-    ttft = None if phase == "decode" else step_cost(first_on, asked.prefill())
-    first = asked.prompt + 1
-    steps = steps_at(setting, asked, range(first, first + asked.decode_steps), recount=False)
-    decoding = summed(steps) if steps else None
-    rate = usd_per_hour(setting.gpu, price)
-    usd = None if rate is None else dollars(setting, asked, ttft, decoding, rate)
-    if usd and prefiller and ttft:
-        usd = prefiller.dollars(setting, asked, ttft, decoding, price)
-    if ttft:
-        memory = request_memory(setting, asked)
-    else:
-        memory = peak_memory(setting, asked.held_tokens, asked.batch, asked.decode(first), asked.encoder)
-    passes = None
-    if no_cache:
-        passes = summed(steps_at(setting, asked, range(asked.prompt, asked.prompt + asked.gen), recount=True))
-
-    def held(context: int) -> int:
-        return cache_bill(setting.model, context, asked.batch, setting.run.kv, asked.encoder).logical_bytes
-
-    drawn = blocks(asked, ttft.best if ttft else 0.0, steps, held)
-    filling = request_memory(prefiller.setting, asked._replace(gen=1)) if prefiller else None
-    return Answer(setting, asked, phase, ttft, decoding, memory, usd, drawn, passes, prefiller, filling)
-
-
-def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
-    """The prefill, and all decode steps together (None where the prefill's token is the only one)."""
-    contexts = range(asked.prompt + 1, asked.prompt + 1 + asked.decode_steps)
-    steps = steps_at(setting, asked, contexts, recount=False)
-    return step_cost(setting, asked.prefill()), summed(steps) if steps else None
-
-
-def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -> list[tuple[Cost, int]]:
-    """Steps at all of `contexts`, as arrays of bounded length, each with how many it is of."""
-    import numpy as np
-
-    make = asked.recount if recount else asked.decode
-    out = []
-    for start in range(contexts.start, contexts.stop, CHUNK):
-        part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)
-        out += _agreeing(setting, make, part)
-    return out
-
-
-def _agreeing(setting: Setting, make: Callable[[Any], Step], contexts: Any) -> list[tuple[Cost, int]]:
-    """Steps at an array of contexts, halved until all steps of an array take the same kernels."""
-    try:
-        return [(step_cost(setting, make(contexts)), len(contexts))]
-    except SplitError:
-        parts = (contexts[: len(contexts) // 2], contexts[len(contexts) // 2 :])
-        return [found for part in parts for found in _agreeing(setting, make, part)]
-
-
-def _point(answer: Answer, price: float | None) -> dict[str, Any]:
-    setting, asked, whole = answer.setting, answer.request, answer.whole
-    gpu, passes = setting.gpu, answer.no_cache
-    confidence = whole.confidence
-    single = asked.prompt + 1 if answer.phase == "decode" else asked.prompt
-    nothing: dict[str, float | None] = {"bound": None, "floor": None, "expected": None}
-    steps = asked.decode_steps
-    return {
-        "inputs": {
-            "model": setting.model.name,
-            "gpu": gpu.name,
-            "prompt": single,
-            "gen": asked.gen if answer.ttft else None,
-            "batch": asked.batch,
-            "cached": asked.cached,
-            "encoder_seq": asked.encoder or None,
-            "weights": setting.recipe.name,
-            "kv": setting.run.kv.name,
-            "tp": setting.parallel.tp,
-            "pp": setting.parallel.pp,
-            "ep": setting.parallel.ep,
-            "cp": setting.parallel.cp,
-            "prefill_gpu": answer.prefiller.setting.gpu.name if answer.prefiller else None,
-            "prefill_tp": answer.prefiller.setting.parallel.tp if answer.prefiller else None,
-        },
-        "ttft_s": answer.ttft.times() if answer.ttft else nothing,
-        "tpot_s": answer.tpot,
-        "kv_transfer_s": answer.prefiller.transfer_s(asked) if answer.prefiller else None,
-        "e2e_s": whole.times(),
-        "confidence": confidence.as_json() if confidence else None,
-        "decode_steps": steps,
-        "token_passes": asked.token_passes() if answer.ttft else steps,
-        "output_tokens_per_s": asked.batch
-        * setting.replicas
-        * (asked.gen if answer.ttft else 1)
-        / whole.best,
-        "mfu": whole.mfu,
-        "mbu": whole.mbu,
-        "phases": {
-            name: {
-                "matmul_flops": cost.matmul_flops,
-                "bytes": cost.moved_bytes,
-                "weight_bytes": cost.weight_bytes,
-                "mfu": cost.mfu,
-                "mbu": cost.mbu,
-                "host_link_share": float(cost.host_link_s / cost.best),
-                "s": cost.times(),
-            }
-            for name, cost in (("prefill", answer.ttft), ("decode", answer.decoding))
-            if cost
-        },
-        "devices": setting.devices,
-        "peak_memory_bytes": answer.memory.total,
-        "memory": {f"{name}_bytes": value for name, value in answer.memory._asdict().items()},
-        "fits": answer.fits,
-        "energy_j": answer.energy_j,
-        "usd": answer.usd.request if answer.usd else None,
-        "usd_per_million": (
-            {k: v for k, v in answer.usd._asdict().items() if k != "request"} if answer.usd else None
-        ),
-        "price": price_json(price_of(gpu, price)),
-        "no_cache": passes and {"token_passes": asked.token_passes(cache=False), "e2e_s": passes.times()},
-        "timeline": [block._asdict() for block in answer.blocks],
-    }
-
-
-def _draw(path: str, answers: list[Answer], points: list[dict[str, Any]]) -> None:
-    """A time line of every request."""
-    from .pictures.file import draw
-    from .pictures.serving import timeline_chart
-
-    if len(answers) > MOST_LINES:
-        raise InputError(f"--plot: at most {MOST_LINES} time lines, not {len(answers)}")
-    charts = []
-    for answer, point in zip(answers, points, strict=True):
-        got, setting = point["inputs"], answer.setting
-        name, where = setting.model.called, setting.gpu.title
-        lengths = f"{count(got['prompt'])} tokens in" + (f", {count(got['gen'])} out" if got["gen"] else "")
-        many = f"{plural(got['batch'], 'request')}, " if got["batch"] > 1 else ""
-        charts.append(timeline_chart(f"Time line: {name} on {where}, {many}{lengths}", point["timeline"]))
-    draw(path, charts)
-
-
-def _screen(answer: Answer, point: dict[str, Any], price: float | None) -> Report:
-    setting, asked, whole = answer.setting, answer.request, answer.whole
-    gpu, got = setting.gpu, point["inputs"]
-    many = f"{plural(asked.batch, 'request')} of" if asked.batch > 1 else ""
-    on = cards(setting)
-    if answer.phase == "decode":
-        what = f"one decode step at {count(got['prompt'])} tokens"
-    else:
-        read = f", {count(asked.encoder)} encoder positions" if asked.encoder else ""
-        what = f"{plural(asked.prompt, 'token')} in{read}, {count(asked.gen)} out"
-    sure = f" {whole.confidence}" if whole.confidence else " (floor)"
-    name = setting.model.called
-    beyond = ", but it does not fit" if point["fits"] is False else ""
-    lines = [f"{name}, {many + ' ' if many else ''}{what}, on {on}: {seconds(whole.best)}{sure}{beyond}"]
-    lines.append(pace(point))
-    table = Table(("", "bound", "floor", "expected", "MFU", "MBU"), "<>>>>>")
-    if answer.ttft:
-        table.rows.append(
-            (
-                "time to first token",
-                *three(answer.ttft.times()),
-                percent(answer.ttft.mfu),
-                percent(answer.ttft.mbu),
-            )
-        )
-    if answer.prefiller:
-        over = seconds(answer.prefiller.transfer_s(asked))
-        table.rows.append(("cache to the decoding GPUs", over, over, over, "-", "-"))
-    if answer.decoding:
-        label = f"per output token (x {count(asked.decode_steps)})"
-        mfu, mbu = percent(answer.decoding.mfu), percent(answer.decoding.mbu)
-        table.rows.append((label, *three(answer.tpot), mfu, mbu))
-    if answer.ttft:
-        table.rows.append(("end to end", *three(whole.times()), percent(whole.mfu), percent(whole.mbu)))
-    if answer.no_cache:
-        table.rows.append(("end to end, no KV cache", *three(answer.no_cache.times()), "-", "-"))
-    tables = [table, _bill(answer)]
-    if "measured" in point:
-        tables.insert(1, placed_table(point["measured"]))
-    notes = limit_notes([(setting.model, asked.held_tokens)]) + inferred_notes(setting.model)
-    notes.append(
-        f"weights {got['weights']}, KV {got['kv']}; "
-        + (
-            f"expected as requests of {setting.engine.title} took, host included"
-            if setting.engine and whole.expected is not None
-            else "kernels only, one after the other: an engine hides part of their starts and its host takes "
-            "time of its own (--engine)"
-        )
-    )
-    if asked.batch > 1 and answer.ttft:
-        notes.append(
-            f"the {count(asked.batch)} prompts are computed together, then all decode: `infercost serve` has "
-            "requests that come and go"
-        )
-    if answer.prefiller:
-        there = answer.prefiller.setting
-        notes.append(f"prefill on {there.devices} x {there.gpu.title}, which are paid for their own time")
-    if setting.offload:
-        notes.append(_offload_note(setting.offload))
-    if setting.replicas > 1:
-        notes.append(
-            f"each of the {setting.replicas} ranks has so many requests of its own (--ep without --tp)"
-        )
-    if answer.no_cache:
-        saved = asked.token_passes(cache=False) / asked.token_passes()
-        notes.append(
-            f"without a KV cache {count(asked.token_passes(cache=False))} tokens pass the model, with it "
-            f"{count(asked.token_passes())}: {saved:,.0f} times fewer"
-        )
-    notes += price_notes([gpu, answer.prefiller.setting.gpu] if answer.prefiller else [gpu], price)
-    if point["fits"] is False:
-        for held, card in (
-            (answer.memory, gpu),
-            (answer.filling, answer.prefiller and answer.prefiller.setting.gpu),
-        ):
-            if held and card and within_room(held.total, card.capacity_bytes) is False:
-                notes.append(
-                    f"does not fit {card.name}: {too_much(held.total, card)}; times are as if it did"
-                )
-    return Report({}, lines, tables, notes, picture=picture(answer.blocks, setting.devices))
-
-
-def _offload_note(left: Offload) -> str:
-    parts = [f"weights of {plural(left.layers, 'layer')}"] if left.layers else []
-    parts += ["the cache"] if left.cache else []
-    return (
-        f"{' and '.join(parts)} in the host's memory, over {left.link_bytes_per_s / 1e9:g} GB/s in every step"
-    )
-
-
-def _bill(answer: Answer) -> Table:
-    table = Table(("bill", "", ""), "<><")
-    memory, usd = answer.memory, answer.usd
-    rank = "fullest rank" if answer.setting.devices > 1 else "peak memory"
-    parts = f"weights {size(memory.weights)}, KV {size(memory.cache)}, activations {size(memory.activations)}"
-    table.rows.append((rank, size_both(memory.total), parts))
-    joules = answer.energy_j
-    if joules is not None:
-        table.rows.append(("energy, at most", si(joules, "J"), "a request, at the board's full power"))
-    if usd:
-        kinds = (("input", usd.input), ("cached input", usd.cached_input), ("output", usd.output))
-        rates = [f"{kind} {each:,.3g}" for kind, each in kinds if each is not None]
-        table.rows.append(
-            ("dollars", plain(usd.request), f"a request; per million tokens: {', '.join(rates)}")
-        )
-    return table
-
-
-def _sweep(answers: list[Answer], points: list[dict[str, Any]], price: float | None) -> Report:
-    columns = ("model", "gpu", "prompt", "gen", "batch", "weights", "KV", "TTFT", "TPOT", "end to end", "±")
-    table = Table((*columns, "memory", "dollars"), "<<>>><<>>>>>>")
-    for answer, point in zip(answers, points, strict=True):
-        got = point["inputs"]
-        key = "expected" if answer.whole.expected is not None else "floor"
-        sure = answer.whole.confidence
-        table.rows.append(
-            (
-                got["model"],
-                got["gpu"],
-                count(got["prompt"]),
-                "-" if got["gen"] is None else count(got["gen"]),
-                count(got["batch"]),
-                got["weights"],
-                got["kv"],
-                seconds(point["ttft_s"][key]),
-                seconds(point["tpot_s"][key]),
-                seconds(point["e2e_s"][key]),
-                f"{sure.error:.0%}" if sure else "-",
-                size(point["peak_memory_bytes"]) + ("" if point["fits"] is not False else " !"),
-                f"{point['usd']:.3g}" if point["usd"] is not None else "-",
-            )
-        )
-    table, notes = without_constant(table, columns[:7])
-    if any(point["fits"] is False for point in points):
-        notes.append(TOO_MUCH)
-    notes += list(
-        dict.fromkeys(n for a in answers for n in limit_notes([(a.setting.model, a.request.held_tokens)]))
-    )
-    notes += price_notes((a.setting.gpu for a in answers), price)
-    kinds = "expected times" if answers[0].whole.expected is not None else "floors"
-    engine = answers[0].setting.engine
-    host = f"as {engine.title} took" if engine else "of kernels, host time not in them"
-    return Report({}, [f"{plural(len(points), 'request')}: {kinds} {host}"], [table], notes)

@@ -118,7 +118,7 @@ def ttft(asked: Asked) -> Explained:
 
 def _phases_of(case: Case) -> tuple[Cost, Cost]:
     """The prefill and all decode steps. Raises InputError where there is none, or too many to add up."""
-    from ..request import MAX_STEPS, phases_of
+    from ..steps import MAX_STEPS, phases_of
 
     if not 2 <= case.gen <= MAX_STEPS:
         raise InputError(f"--gen {case.gen:,}: 2 to {MAX_STEPS:,} tokens out make decode steps to explain")
