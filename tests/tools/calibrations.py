@@ -33,7 +33,7 @@ SHIPPED = (
 )
 SOURCE = (
     "fitted to kernel times that aiconfigurator (095f58a), Vidur (7d47513), InferSim (f2293da) and "
-    "LLMCompass (2e015fd) measured; method and licences in ../shared/measured/PROVENANCE.md"
+    "LLMCompass (2e015fd) measured; method and licences in docs/sources.md"
 )
 DATE = "2026-11-30"
 SOFTWARE = "the stack and version that each group names"

@@ -27,7 +27,7 @@ from infercost.probes.request_rows import rows
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT.parent / "shared" / "end_to_end" / "latency.csv"
-SOURCE = "fitted by tests/tools/engines.py to published requests (../shared/end_to_end/PROVENANCE.md): "
+SOURCE = "fitted by tests/tools/engines.py to published requests (docs/sources.md): "
 NOTHING = EngineTimes("", 0, 0)
 Test = Callable[[Parts], bool]
 
