@@ -11,9 +11,8 @@ from ..costmodel.quality import published
 from ..costmodel.schemes import METHODS, Use, find_method, use
 from ..costmodel.setting import Cost, Rewrite, Setting, step_cost
 from ..costmodel.step import Run, decode, prefill
-from ..costmodel.weights import ABSENT, weight_bill
+from ..costmodel.weights import weight_bill
 from ..hardware.catalogue import load_gpu
-from ..models.formats import find_format
 from ..models.recipes import Recipe, default_recipe, find_recipe
 from ..models.spec import Model
 from .calibrations import clock_of
@@ -33,7 +32,7 @@ from .inputs import (
 from .output.report import Report, Table
 from .room import TOO_MUCH
 from .sizes import token_list, words
-from .step_options import substitutions
+from .stand_ins import maths_of, substitutions
 from .text import count, plural, seconds, size
 
 MOST_POINTS = 200
@@ -185,8 +184,7 @@ def _compared(choice: Choice, setting: Setting, seq: int, batch: int, encoder: i
     if choice.scheme:
         memory = memory._replace(weights=memory.weights + choice.scheme.adapter_bytes(model))
     bill = weight_bill(model, choice.recipe)
-    held = {part.format for part in bill.components} - {ABSENT}
-    maths = frozenset(find_format(name).math for name in held) - {""}
+    maths = maths_of(model, choice.recipe)
     plain = step_cost(setting, step)
     decoding = step_cost(setting, step, choice.rewrite) if choice.scheme else plain
     filling = step_cost(setting, prefill(batch, seq, encoder=encoder), choice.rewrite)

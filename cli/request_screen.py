@@ -19,6 +19,7 @@ from .price import price_notes
 from .request_answer import Answer
 from .room import TOO_MUCH, too_much
 from .runs import cards
+from .stand_ins import maths_of, substitutions
 from .text import count, percent, plain, plural, seconds, si, size, size_both
 from .timeline import picture
 
@@ -80,6 +81,7 @@ def screen(answer: Answer, point: dict[str, Any], price: float | None) -> Report
             f"the {count(asked.batch)} prompts are computed together, then all decode: `infercost serve` has "
             "requests that come and go"
         )
+    notes += substitutions(maths_of(setting.model, setting.recipe), gpu)
     if answer.prefiller:
         there = answer.prefiller.setting
         notes.append(f"prefill on {there.devices} x {there.gpu.title}, which are paid for their own time")
@@ -164,6 +166,8 @@ def several(answers: list[Answer], points: list[dict[str, Any]], price: float | 
     notes += list(
         dict.fromkeys(n for a in answers for n in limit_notes([(a.setting.model, a.request.held_tokens)]))
     )
+    wanted = {(a.setting.gpu, math) for a in answers for math in maths_of(a.setting.model, a.setting.recipe)}
+    notes += [note for gpu, math in sorted(wanted, key=str) for note in substitutions({math}, gpu)]
     notes += price_notes((a.setting.gpu for a in answers), price)
     kinds = "expected times" if answers[0].whole.expected is not None else "floors"
     engine = answers[0].setting.engine

@@ -34,6 +34,7 @@ from .inputs import choice, encoder_positions
 from .output.report import Table
 from .room import too_much
 from .runs import run_of
+from .stand_ins import substitutions
 from .text import number, plural, seconds, si, size
 
 PHASES = ("both", "prefill", "decode")
@@ -212,15 +213,6 @@ def step_notes(built: list[Phase], gpu: Gpu, lead: str) -> list[str]:
             f"{too_much(bill.weight_bytes + cached, gpu)}; times are as if it did"
         )
     return notes
-
-
-def substitutions(wanted: set[str], gpu: Gpu) -> list[str]:
-    """A note for each type the weights ask for and the part does not have."""
-    return [
-        f"{gpu.name} has no {name}; counted at its {math_dtype(gpu, name)} rate"
-        for name in sorted(wanted)
-        if gpu.peak(name) is None
-    ]
 
 
 def named(op: Op) -> str:

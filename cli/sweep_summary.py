@@ -11,6 +11,7 @@ from .inputs import model_source, without_constant
 from .output.report import Report, Table, write_file
 from .price import price_notes
 from .room import FITS
+from .stand_ins import stand_ins
 from .sweep_files import SCHEMA, rows_of
 from .sweep_filter import LEAST, MOST, Filter, measure, taken
 from .sweep_grid import Grid
@@ -119,6 +120,7 @@ def report(grid: Grid, wanted: Filter, what_if: dict[str, int], totals: Totals, 
         "a batch's prompts are computed together and $/M out pays the decode steps alone, as in `request`; "
         "slots that refill, prompts in the price: `infercost serve`"
     )
+    notes += stand_ins(grid.models, grid.recipes, grid.gpus)
     notes += price_notes(grid.gpus, grid.price)
     quiet = [repr(_time(row, "e2e_s")) for row in rows]
     return Report(document, [_answer(grid, wanted, columns)], [table], notes, records=rows, quiet=quiet)

@@ -150,3 +150,10 @@ def test_fit_opens_with_what_fits(asked: tuple[str, ...], said: str, run: Run) -
         ("--model", "llama-3-8b", "--gpu", "a100") if asked else ("--model", "qwen2.5-32b", "--gpu", "a100")
     )
     assert said in run("fit", *where, *asked).out.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", ["request", "sweep"])
+def test_a_type_that_a_card_has_not_is_said(command: str, run: Run) -> None:
+    asked = (command, "--model", "llama-3-8b", "--prompt", "1k", "--weights", "fp8-row")
+    assert "a100-80g-sxm has no fp8; counted at its bf16 rate" in run(*asked, "--gpu", "a100").out
+    assert "has no fp8" not in run(*asked, "--gpu", "h100").out
