@@ -62,7 +62,7 @@ CONVENTIONS = {
     "mfu": "matrix FLOPs over what the devices could do in the expected time (else in the floor)",
     "mbu": "weights read and cache touched, over what the devices could move in that time",
     "peak_memory_bytes": "fullest rank: weights, cache of prompt + gen - 1 tokens, widest moment of a "
-    "prefill in chunks of 8,192 tokens; without what an engine reserves",
+    "prefill in chunks of 8,192 tokens (with --engine: its own); without what an engine reserves",
     "fits": FITS,
     "energy_j": "board power x devices x expected time, shared by the requests: at most this much for each",
     "timeline": "cache_bytes of all sequences over the whole model, copies on several ranks counted once",

@@ -19,7 +19,7 @@ from ..models.formats import Format, ceil_div, find_format
 from ..models.recipes import default_recipe, find_recipe
 from ..models.spec import Model
 from .arith import kit, least, most
-from .engines import MIB, How, Pool, Reserved, pool, reserved, sglang_share
+from .engines import MIB, How, Pool, Reserved, engine_flags, pool, reserved, sglang_share
 from .kv import allocate, cache_bill
 from .limits import MAX_TOKENS
 from .profile_run import padding_bytes, sampled_bytes, workspace_bytes
@@ -198,13 +198,15 @@ def widest_prefill(tokens: int, batch: int, chunk: int = CHUNK_TOKENS, encoder: 
 
 
 def request_memory(setting: Setting, asked: Request) -> Memory:
-    """The fullest rank of a request: its cache at the end, its prompts computed in chunks as engines do.
+    """The fullest rank of a request: its cache at the end, its prompts computed in chunks as engines do (as
+    long as the setting's engine takes them).
 
     Arrays of prompts and batches give a bill of arrays.
     """
     held, batch, encoder = asked.held_tokens, asked.batch, asked.encoder
-    fresh = asked.prompt - asked.cached
-    steps = (decode(batch, most(held, 2), encoder), widest_prefill(fresh, batch, encoder=encoder))
+    fresh, own = asked.prompt - asked.cached, setting.engine.memory if setting.engine else None
+    chunk = engine_flags(own, setting.gpu).in_flight if own else CHUNK_TOKENS
+    steps = (decode(batch, most(held, 2), encoder), widest_prefill(fresh, batch, chunk, encoder))
     token, prompts = (peak_memory(setting, held, batch, step, encoder) for step in steps)
     return fuller(token, prompts)
 

@@ -157,3 +157,17 @@ def test_a_type_that_a_card_has_not_is_said(command: str, run: Run) -> None:
     asked = (command, "--model", "llama-3-8b", "--prompt", "1k", "--weights", "fp8-row")
     assert "a100-80g-sxm has no fp8; counted at its bf16 rate" in run(*asked, "--gpu", "a100").out
     assert "has no fp8" not in run(*asked, "--gpu", "h100").out
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
+def test_an_engines_steps_are_those_of_fit(engine: str, ask: Ask) -> None:
+    """One activation term for both commands: the engine's own step, not everybody's 8,192 tokens."""
+    where = ("--model", "llama-3.1-8b", "--gpu", "rtx4090", "--weights", "q4_k_m", "--engine", engine)
+    request = ask("request", *where, "--prompt", "16k", "--gen", "1")["memory"]["activations_bytes"]
+    terms = ask("fit", *where, "--seq", "16k")["terms"]
+    fit = next(term["bytes"] for term in terms if term["name"] == "activations")
+    assert (
+        request <= fit if engine == "vllm" else request == fit
+    )  # vLLM's trial run adds what it samples from
+    plain = ask("request", *where[:-2], "--prompt", "16k", "--gen", "1")["memory"]["activations_bytes"]
+    assert request < plain
