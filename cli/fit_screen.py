@@ -99,7 +99,8 @@ def _longest(answer: Answer) -> int | None:
     context = answer.setting.model.context
     if answer.max_seq is None or answer.max_seq >= answer.load.tokens:
         return None
-    return answer.max_seq if context is None else min(answer.max_seq, context)
+    beyond = context is None or answer.load.tokens > context
+    return answer.max_seq if beyond else min(answer.max_seq, context or 0)
 
 
 def _allocated(answer: Answer) -> list[str]:
