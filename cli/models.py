@@ -105,7 +105,8 @@ def kinds(model: Model) -> str:
             caches[cache] = caches.get(cache, 0) + times
     parts = []
     for cache, times in caches.items():
-        name = cache.kind.replace("_", " ") + (f" w{cache.window}" if cache.window else "")
+        kind, window = cache.label
+        name = kind.replace("_", " ") + (f" w{window}" if window else "")
         parts.append(f"{name} x{times}" if len(caches) > 1 else name)
     if any(isinstance(block, Experts) for layer, _ in model.groups for block in layer.blocks):
         parts.append("MoE")

@@ -100,8 +100,7 @@ def _context_links(plan: Plan, parallel: Parallel, layers: tuple[Layer, ...]) ->
                     width = block.heads * _value_width(block) + 2 * block.heads
                     moved = step.tokens * width * plan.activation_bytes * parallel.cp
                 else:
-                    rows = sum(row.heads * row.width for row in block.cache().rows)
-                    moved = step.tokens * rows * plan.activation_bytes * parallel.cp
+                    moved = step.tokens * block.cache().values_per_token * plan.activation_bytes * parallel.cp
                 out.append(Op(phase, "context_gather", Collective("all_gather", moved, parallel.cp), times))
     return out
 

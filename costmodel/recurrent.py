@@ -10,7 +10,6 @@ from ..models.cache import CacheSpec
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.tensor import Tensor
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, by_name
-from .kv import state_bytes
 from .op import Scan
 
 MAMBA_FLOPS = 7
@@ -43,8 +42,7 @@ def _scan(
     weights: list[Tensor],
 ) -> None:
     """A recurrence over every token; the part of the state called `state` goes in and out once."""
-    part = [s for s in cache.state if s.name == state]
-    size = state_bytes(CacheSpec(cache.kind, state=tuple(part)), b.activation_bytes)
+    size = sum(part.bytes(b.activation_bytes) for part in cache.state if part.name == state)
     sequences = sum(segment.count for segment in b.step.segments)
     weight = b.weight_bytes(weights)
     tokens = b.step.tokens

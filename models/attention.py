@@ -236,4 +236,4 @@ class CrossAttention:
     def cache(self) -> CacheSpec:
         """K and V of every encoder position, written once at prefill."""
         row = Rows(self.kv_heads, self.head_dim)
-        return CacheSpec("cross_attention", (row, row))
+        return CacheSpec("cross_attention", (row, row), counts="encoder")

@@ -1,6 +1,9 @@
-"""Sizes of layers that make sense, and rounding them up."""
+"""Sizes of layers that make sense, rounding them up, and the smaller of two."""
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 from .. import InputError
 
@@ -15,6 +18,13 @@ def ceil_div(value: int, by: int) -> int:
 def rounded_up(value: int, to: int) -> int:
     """The least multiple of `to` that is no less."""
     return ceil_div(value, to) * to
+
+
+def least(a: Any, b: Any) -> Any:
+    """Smaller of two, element by element for arrays (of a numpy that someone else imported)."""
+    if hasattr(a, "ndim") or hasattr(b, "ndim"):
+        return sys.modules["numpy"].minimum(a, b)
+    return min(a, b)
 
 
 def positive(owner: str, **values: int | None) -> None:

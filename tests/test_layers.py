@@ -28,14 +28,15 @@ LENT = {
     },
     "models": {
         "attention": "Attention CrossAttention LatentAttention",
-        "cache": "CacheSpec",
+        "cache": "CacheSpec seen_rows",
         "ffn": "Dense Experts FeedForward Projections",
+        "dimensions": "ceil_div least rounded_up",
         "formats": "Format Scale ceil_div find_format",
         "recipes": "Recipe default_recipe find_recipe sixteen_bit",
         "recurrent": "LinearAttention Recurrent ShortConvolution StateSpace",
         "sparsity": "pattern",
         "spec": "Block Encoder Layer Model grouped",
-        "tensor": "Tensor",
+        "tensor": "Tensor vector",
     },
 }
 """All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads."""
@@ -121,6 +122,34 @@ def test_only_probes_many_steps_and_tensor_files_import_numpy() -> None:
     for path in files():
         if path.relative_to(ROOT).parts[0] != "probes" and path not in allowed:
             assert not any(name.split(".")[0] in ("numpy", "torch") for name in imports(path)), path
+
+
+WINDOWS = {
+    "attention": "a block of the model",
+    "block": "a block of the model",
+    "group": "what a table says of a cache",
+    "self": "a class's own",
+    "work": "a kernel",
+}
+"""Whose `window` may be read: what these names are, of which none is a cache."""
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_a_cache_knows_how_much_of_it_there_is(path: Path) -> None:
+    """A window, a row or the encoder's positions in another module is a formula that the next kind of cache
+    makes wrong there. `block.cache().rows` is a kernel's own block, whose rows it appends and reads."""
+    if path == ROOT / "models" / "cache.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            of = ast.unparse(node.value)
+            where = f"{path.name}:{node.lineno}: {of}.{node.attr}"
+            if node.attr == "window":
+                assert of in WINDOWS, where
+            assert node.attr not in ("rows", "counts") or not of.endswith("cache"), where
+        elif isinstance(node, ast.Compare) and not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            kinds = [each for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)]
+            assert not any(each.value in ("cross_attention", "encoder") for each in kinds), path
 
 
 def test_the_root_holds_what_it_may() -> None:

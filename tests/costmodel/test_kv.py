@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infercost import InputError
-from infercost.costmodel.kv import allocate, cache_bill, row_bytes
+from infercost.costmodel.kv import allocate, cache_bill
 from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model, model_names
 from infercost.models.formats import find_format
@@ -62,9 +62,9 @@ def test_formats_are_ordered(heads: int, width: int) -> None:
     """Fewer bits, scales and all, never take more: fp32 > 16 bit > 8 bit with scales > 8 > 4 bit."""
     cache = Attention(heads, heads, width).cache()
     order = ["fp32", "bf16", "q8_0", "fp8", "int4-g32-asym", "int4-g32", "int4"]
-    sizes = [row_bytes(cache, find_format(name)) for name in order]
+    sizes = [cache.bytes_per_token(find_format(name)) for name in order]
     assert sizes == sorted(sizes, reverse=True)
-    assert row_bytes(cache, find_format("fp16")) == row_bytes(cache, find_format("bf16"))
+    assert cache.bytes_per_token(find_format("fp16")) == cache.bytes_per_token(find_format("bf16"))
 
 
 @given(st.integers(1, 5000), st.integers(1, 512), batches)
