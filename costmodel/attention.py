@@ -41,7 +41,7 @@ def attention_ops(b: Builder, block: Attention) -> None:
         b.pointwise("qk_norm", tokens * heads * block.head_dim, 1, 1, NORM_FLOPS, weights)
     if block.rotated:
         b.pointwise("rope", tokens * heads * block.rotated, 1, 1, ROPE_FLOPS)
-    k_row, v_row = (row.bytes(b.run.kv) for row in block.cache().rows)
+    k_row, v_row = (row.bytes(b.run.kv) for row in block.caches()[0].rows)
     if stored and block.causal:
         values = tokens * block.kv_heads * (block.head_dim + block.v_width)
         b.pointwise("kv_append", values, 1, 0, 0, kv_bytes=tokens * (k_row + v_row))
@@ -114,7 +114,7 @@ def cross_attention_ops(b: Builder, block: CrossAttention) -> None:
     t = by_name(block.tensors(b.hidden))
     tokens, fresh = b.step.tokens, b.step.encoder_tokens
     b.gemm("cross_q", tokens, [t["cross_q"]], [t[n] for n in ("cross_q_bias",) if n in t])
-    row = block.cache().bytes_per_token(b.run.kv) // 2
+    row = block.caches()[0].bytes_per_token(b.run.kv) // 2
     if some(fresh):
         biases = [t[n] for n in ("cross_k_bias", "cross_v_bias") if n in t]
         b.gemm("cross_kv", fresh, [t["cross_k"], t["cross_v"]], biases)
@@ -163,7 +163,7 @@ def latent_attention_ops(b: Builder, block: LatentAttention) -> None:
         b.gemm("q_b", tokens, [t["q_b"]], [])
     b.pointwise("kv_a_norm", tokens * block.kv_lora_rank, 1, 1, NORM_FLOPS, [t["kv_a_norm"]])
     b.pointwise("rope", tokens * (block.heads + 1) * block.rope_dim, 1, 1, ROPE_FLOPS)
-    row = block.cache().rows[0].bytes(b.run.kv)
+    row = block.caches()[0].rows[0].bytes(b.run.kv)
     b.pointwise("kv_append", tokens * block.latent_dim, 1, 0, 0, kv_bytes=tokens * row)
     if block.index_heads:
         _indexer_ops(b, block)
@@ -241,7 +241,7 @@ def _indexer_ops(b: Builder, block: LatentAttention) -> None:
     b.gemm("index_q", tokens, [t["index_q"]], [])
     b.gemm("index_k", tokens, [t["index_k"], t["index_weights"]], [])
     b.pointwise("index_norm", tokens * block.index_dim, 1, 1, NORM_FLOPS, [t["index_k_norm"]])
-    row = block.cache().rows[1].bytes(b.run.kv)
+    row = block.caches()[0].rows[1].bytes(b.run.kv)
     b.pointwise("index_append", tokens * block.index_dim, 1, 0, 0, kv_bytes=tokens * row)
     for segment in b.step.segments:
         pairs = segment.new * segment.context

@@ -23,26 +23,11 @@ from typing import Any
 
 from .. import InputError
 from ..sheets import Section, read_yaml
-from .attention import Attention, CrossAttention, LatentAttention
-from .ffn import Dense, Experts, Projections
+from .block import Block
 from .formats import find_format
+from .kinds import KINDS
 from .recipes import find_recipe
-from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
-
-BLOCKS: dict[str, type[Block]] = {
-    "attention": Attention,
-    "latent_attention": LatentAttention,
-    "state_space": StateSpace,
-    "linear_attention": LinearAttention,
-    "recurrent": Recurrent,
-    "short_convolution": ShortConvolution,
-    "cross_attention": CrossAttention,
-    "dense": Dense,
-    "experts": Experts,
-    "projections": Projections,
-}
-"""Keys of a layer in a sheet; a layer runs its blocks in the order it writes them."""
+from .spec import MAX_LAYERS, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
 
 
 def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
@@ -106,12 +91,12 @@ def _present(section: Section, key: str) -> Section:
 def _layer(section: Section) -> Layer:
     blocks: list[Block] = []
     for key in list(section.data):
-        if key in BLOCKS:
+        if key in KINDS:
             given = {"total": None} if key == "experts" else {}
-            blocks.append(_present(section, key).build(BLOCKS[key], **given))
+            blocks.append(_present(section, key).build(KINDS[key], **given))
     if not blocks:
-        raise section.error(f"a layer needs at least one of: {', '.join(BLOCKS)}")
-    section.known.update(BLOCKS)
+        raise section.error(f"a layer needs at least one of: {', '.join(KINDS)}")
+    section.known.update(KINDS)
     norms = section.take("norms", "int", usual_norms(tuple(blocks)))
     if not 0 <= norms <= 16:
         raise section.error(f"must be between 0 and 16, not {norms}", "norms")

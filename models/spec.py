@@ -7,20 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from .. import InputError
-from .attention import Attention, CrossAttention, LatentAttention
+from .attention import Attention, CrossAttention
+from .block import Block
 from .cache import CacheSpec
 from .dimensions import MAX_DIMENSION, positive
-from .ffn import Dense, Experts, FeedForward, Projections
-from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
+from .ffn import Dense, Experts
 from .tensor import Tensor, parameters, vector
 
 MAX_LAYERS = 4096
-
-Mixer = (
-    Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention
-)
-"""Blocks that look across positions."""
-Block = Mixer | FeedForward
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,11 @@ class Layer:
 
     @property
     def main_blocks(self) -> int:
-        """Blocks that add to the residual stream and are split over ranks: all but `Projections`, side paths
-        that stand whole on every rank."""
-        return sum(not isinstance(block, Projections) for block in self.blocks)
+        """Blocks that add to the residual stream and are split over ranks: all but side paths."""
+        return sum(block.main for block in self.blocks)
 
     def caches(self) -> tuple[CacheSpec, ...]:
-        return tuple(block.cache() for block in self.blocks if isinstance(block, Mixer))
+        return tuple(cache for block in self.blocks for cache in block.caches())
 
 
 def usual_norms(blocks: tuple[Block, ...]) -> int:

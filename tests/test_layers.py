@@ -28,14 +28,16 @@ LENT = {
     },
     "models": {
         "attention": "Attention CrossAttention LatentAttention",
+        "block": "Block",
         "cache": "CacheSpec seen_rows",
-        "ffn": "Dense Experts FeedForward Projections",
+        "ffn": "Dense Experts Projections",
         "dimensions": "ceil_div least rounded_up",
         "formats": "Format Scale ceil_div find_format",
+        "kinds": "KINDS",
         "recipes": "Recipe default_recipe find_recipe sixteen_bit",
         "recurrent": "LinearAttention Recurrent ShortConvolution StateSpace",
         "sparsity": "pattern",
-        "spec": "Block Encoder Layer Model grouped",
+        "spec": "Encoder Layer Model grouped",
         "tensor": "Tensor vector",
     },
 }
@@ -137,7 +139,7 @@ WINDOWS = {
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_a_cache_knows_how_much_of_it_there_is(path: Path) -> None:
     """A window, a row or the encoder's positions in another module is a formula that the next kind of cache
-    makes wrong there. `block.cache().rows` is a kernel's own block, whose rows it appends and reads."""
+    makes wrong there. (`block.caches()[0].rows` is the block of a kernel, which appends and reads them.)"""
     if path == ROOT / "models" / "cache.py":
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

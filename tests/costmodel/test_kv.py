@@ -60,7 +60,7 @@ def test_groups_sum_to_the_whole(name: str, tokens: int, batch: int) -> None:
 @given(st.integers(1, 16), st.integers(1, 16).map(lambda n: n * 32))
 def test_formats_are_ordered(heads: int, width: int) -> None:
     """Fewer bits, scales and all, never take more: fp32 > 16 bit > 8 bit with scales > 8 > 4 bit."""
-    cache = Attention(heads, heads, width).cache()
+    cache = Attention(heads, heads, width).caches()[0]
     order = ["fp32", "bf16", "q8_0", "fp8", "int4-g32-asym", "int4-g32", "int4"]
     sizes = [cache.bytes_per_token(find_format(name)) for name in order]
     assert sizes == sorted(sizes, reverse=True)
