@@ -19,7 +19,8 @@ class Attention(Mixer):
     over q, k, v, o. `qk_norm` is "" or "head" (one weight per head_dim) or "full" (over all heads).
     `rope_dim` values of each head are rotated (None: head_dim; 0: none). `gated`: an output gate as
     wide as the queries comes out of the query projection. `sinks`: one learned logit per head.
-    `shared_from`: index of the layer whose cache is read; nothing is stored, nor K or V projected.
+    `shared_from`: index of the layer whose cache is read (in a sheet also -n, the n-th before it): rows
+    as many, as wide and kept as long; nothing is stored, nor K or V projected.
     `v_from_k`: V is the K projection again (both are stored). `causal` False: every position sees
     every other and nothing is cached. `input_width`: width of its input where not the hidden one.
     `weights_of`: index of the layer whose weights these are; they are read here and stored there.

@@ -79,6 +79,12 @@ class CacheSpec(NamedTuple):
         return self.kind, self.window
 
     @property
+    def shape(self) -> str:
+        """What it has a row of and how wide, in the words of an error: 4 x 64 and 4 x 64 of all tokens."""
+        rows = " and ".join(f"{row.heads} x {row.width}" for row in self.rows)
+        return f"{rows} of {'all tokens' if self.window is None else f'a window of {self.window:,}'}"
+
+    @property
     def grows(self) -> bool:
         """Whether it has rows, and not a state alone."""
         return bool(self.rows)

@@ -8,6 +8,7 @@ from typing import Any
 from .attention import Attention, CrossAttention
 from .block import Block, Mixer
 from .ffn import Experts
+from .sheet import unplaced
 from .spec import Layer, Model, usual_norms
 
 _OUTER = (
@@ -58,6 +59,9 @@ def sheet_text(model: Model) -> str:
 
 
 def _stack(layers: tuple[Layer, ...], indent: str) -> list[str]:
+    """Kinds and their pattern; caches shared with the n-th layer before where that takes fewer kinds."""
+    relative = tuple(unplaced(layer, index) for index, layer in enumerate(layers))
+    layers = relative if len(set(relative)) < len(set(layers)) else layers
     kinds: dict[Layer, str] = {}
     for layer in layers:
         if layer not in kinds:
