@@ -50,7 +50,7 @@ EXAMPLES: tuple[Block, ...] = (
 )
 MIXERS = [block for block in EXAMPLES if isinstance(block, Mixer)]
 FP16, HIDDEN, TOKENS, POSITIONS = find_format("fp16"), 64, 1000, 40
-HOW = How(16, 2048, 256)
+HOW, LONG = How(16, 2048, 256), 65_536
 
 
 def named(block: Block) -> str:
@@ -159,13 +159,13 @@ def test_every_allocator_takes_its_cache(block: Block) -> None:
     own = [cache for cache, _ in cache_groups(one) if not cache.of_encoder]
     if not own:
         return
-    kept = cache_bill(one, TOKENS, 1, FP16).logical_bytes
-    every = sum(n * (c.bytes_per_token(FP16) * TOKENS + c.state_bytes()) for c, n in cache_groups(one))
+    kept = cache_bill(one, LONG, 1, FP16).logical_bytes
+    every = sum(n * (c.bytes_per_token(FP16) * LONG + c.state_bytes()) for c, n in cache_groups(one))
     for engine in ALLOCATORS:
-        _, taken = reserved(engine, one, FP16, TOKENS, 1, HOW)
+        _, taken = reserved(engine, one, FP16, LONG, 1, HOW)
         assert kept <= taken <= 1.1 * every, engine
     for policy in ("paged", "static", "concat"):
-        taken = allocate(one, policy, TOKENS, 1, FP16, reserved=2 * TOKENS, prompt=10).allocated_bytes
+        taken = allocate(one, policy, LONG, 1, FP16, reserved=2 * LONG, prompt=10).allocated_bytes
         assert kept <= taken <= 2 * every
 
 

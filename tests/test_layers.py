@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from infercost.models.kinds import KINDS
+
 ROOT = Path(__file__).parent.parent
 ORDER = {"models": 0, "hardware": 0, "costmodel": 1, "probes": 2, "cli": 3}
 PURE = {
@@ -27,21 +29,22 @@ LENT = {
         "spec": "Gpu MIB",
     },
     "models": {
-        "attention": "Attention CrossAttention LatentAttention",
         "block": "Block",
         "cache": "CacheSpec seen_rows",
-        "ffn": "Dense Experts Projections",
         "dimensions": "ceil_div least rounded_up",
         "formats": "Format Scale ceil_div find_format",
         "kinds": "KINDS",
         "recipes": "Recipe default_recipe find_recipe sixteen_bit",
-        "recurrent": "LinearAttention Recurrent ShortConvolution StateSpace",
         "sparsity": "pattern",
         "spec": "Encoder Layer Model grouped",
         "tensor": "Tensor vector",
     },
 }
-"""All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads."""
+for kind in KINDS.values():
+    module = kind.__module__.rpartition(".")[2]
+    LENT["models"][module] = f"{LENT['models'].get(module, '')} {kind.__name__}"
+"""All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads. Each
+kind of block is one of them."""
 NAMES = {
     f"infercost.{layer}.{module}.{name}"
     for layer, modules in LENT.items()
