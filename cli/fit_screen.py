@@ -69,8 +69,8 @@ def screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool)
     notes.append(f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {_rule(answer)}")
     if answer.concurrency is not None:
         notes.append(
-            f"concurrency: sequences of {count(load.tokens)} tokens whose cache fits beside all else, in "
-            "parts of one; most: whole ones, with what more of them take"
+            f"concurrency: how many caches of {count(load.tokens)} tokens fit beside all else, in parts of one; "
+            "most: whole sequences, activations counted"
         )
     without = point["share_without_graphs"]
     if without is not None:

@@ -17,7 +17,7 @@ from ..models.ffn import Experts
 from ..models.formats import find_format
 from ..models.recipes import default_recipe, sixteen_bit
 from ..models.sheet import model_from_text
-from ..models.sheet_text import block_key, sheet_text, stated_fields
+from ..models.sheet_text import sheet_text, stated_fields
 from ..models.spec import Layer, Model
 from ..sheets import SheetError, read_file
 from . import options as o
@@ -105,7 +105,8 @@ def kinds(model: Model) -> str:
             caches[cache] = caches.get(cache, 0) + times
     parts = []
     for cache, times in caches.items():
-        name = cache.kind.replace("_", " ") + (f" w{cache.window}" if cache.window else "")
+        kind, window = cache.label
+        name = kind.replace("_", " ") + (f" w{window}" if window else "")
         parts.append(f"{name} x{times}" if len(caches) > 1 else name)
     if any(isinstance(block, Experts) for layer, _ in model.groups for block in layer.blocks):
         parts.append("MoE")
@@ -175,7 +176,7 @@ def show(
 
 def blocks(layer: Layer) -> list[dict[str, Any]]:
     """A layer's blocks with the fields that say something."""
-    return [{"block": block_key(block), **stated_fields(block)} for block in layer.blocks]
+    return [{"block": block.key, **stated_fields(block)} for block in layer.blocks]
 
 
 @app.command("import")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import InputError
 from ..models.dimensions import ceil_div as ceil_div
+from ..models.dimensions import least as least
 from ..models.dimensions import rounded_up as rounded_up
 
 
@@ -65,11 +66,6 @@ def alike(condition: Any, what: str) -> bool:
     if hasattr(condition, "ndim") and condition.any() != condition.all():
         raise SplitError(f"an array of steps must agree on {what}: split it")
     return some(condition)
-
-
-def least(a: Any, b: Any) -> Any:
-    """Smaller of two, element by element for arrays."""
-    return kit(a, b).least(a, b)
 
 
 def most(a: Any, b: Any) -> Any:

@@ -4,9 +4,9 @@ attention."""
 from __future__ import annotations
 
 from ..models.attention import Attention, CrossAttention, LatentAttention
+from ..models.cache import seen_rows
 from .arith import alike, least, most, some
 from .build import GATE_FLOPS, NORM_FLOPS, ROPE_FLOPS, Builder, by_name
-from .kv import row_bytes
 from .op import Attend, Gather, Gemm, Number
 from .step import Segment
 
@@ -25,9 +25,7 @@ def visited_pairs(new: Number, past: Number, window: Number | None = None) -> Nu
 
 def key_rows(segment: Segment, window: int | None = None) -> Number:
     """Key positions one sequence's attention reads: the new ones and what the cache still holds."""
-    if window is None:
-        return segment.past + segment.new
-    return least(segment.past, window - 1) + segment.new
+    return seen_rows(segment.new, segment.past, window)
 
 
 def attention_ops(b: Builder, block: Attention) -> None:
@@ -43,7 +41,7 @@ def attention_ops(b: Builder, block: Attention) -> None:
         b.pointwise("qk_norm", tokens * heads * block.head_dim, 1, 1, NORM_FLOPS, weights)
     if block.rotated:
         b.pointwise("rope", tokens * heads * block.rotated, 1, 1, ROPE_FLOPS)
-    k_row, v_row = (row.heads * b.run.kv.row_bytes(row.width) for row in block.cache().rows)
+    k_row, v_row = (row.bytes(b.run.kv) for row in block.caches()[0].rows)
     if stored and block.causal:
         values = tokens * block.kv_heads * (block.head_dim + block.v_width)
         b.pointwise("kv_append", values, 1, 0, 0, kv_bytes=tokens * (k_row + v_row))
@@ -116,7 +114,7 @@ def cross_attention_ops(b: Builder, block: CrossAttention) -> None:
     t = by_name(block.tensors(b.hidden))
     tokens, fresh = b.step.tokens, b.step.encoder_tokens
     b.gemm("cross_q", tokens, [t["cross_q"]], [t[n] for n in ("cross_q_bias",) if n in t])
-    row = row_bytes(block.cache(), b.run.kv) // 2
+    row = block.caches()[0].bytes_per_token(b.run.kv) // 2
     if some(fresh):
         biases = [t[n] for n in ("cross_k_bias", "cross_v_bias") if n in t]
         b.gemm("cross_kv", fresh, [t["cross_k"], t["cross_v"]], biases)
@@ -165,8 +163,7 @@ def latent_attention_ops(b: Builder, block: LatentAttention) -> None:
         b.gemm("q_b", tokens, [t["q_b"]], [])
     b.pointwise("kv_a_norm", tokens * block.kv_lora_rank, 1, 1, NORM_FLOPS, [t["kv_a_norm"]])
     b.pointwise("rope", tokens * (block.heads + 1) * block.rope_dim, 1, 1, ROPE_FLOPS)
-    latent = block.cache().rows[0]
-    row = latent.heads * b.run.kv.row_bytes(latent.width)
+    row = block.caches()[0].rows[0].bytes(b.run.kv)
     b.pointwise("kv_append", tokens * block.latent_dim, 1, 0, 0, kv_bytes=tokens * row)
     if block.index_heads:
         _indexer_ops(b, block)
@@ -244,8 +241,7 @@ def _indexer_ops(b: Builder, block: LatentAttention) -> None:
     b.gemm("index_q", tokens, [t["index_q"]], [])
     b.gemm("index_k", tokens, [t["index_k"], t["index_weights"]], [])
     b.pointwise("index_norm", tokens * block.index_dim, 1, 1, NORM_FLOPS, [t["index_k_norm"]])
-    keys = block.cache().rows[1]
-    row = keys.heads * b.run.kv.row_bytes(keys.width)
+    row = block.caches()[0].rows[1].bytes(b.run.kv)
     b.pointwise("index_append", tokens * block.index_dim, 1, 0, 0, kv_bytes=tokens * row)
     for segment in b.step.segments:
         pairs = segment.new * segment.context

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from ..models.recipes import Recipe
 from ..models.spec import Layer, Model
@@ -124,6 +124,10 @@ class Builder:
             self.pointwise(f"{prefix}add_norm", values, 1 + added, 2, NORM_FLOPS + added, weight, count=fused)
         if layer.norms > fused:
             self.pointwise(f"{prefix}norm", values, 1, 1, NORM_FLOPS, weight, count=layer.norms - fused)
+
+
+Build: TypeAlias = Callable[[Builder, Any], None]
+"""Adds the operations of one kind of block; what is known of the step stands in the builder."""
 
 
 def _identity(work: Work, groups: int) -> Any:

@@ -97,7 +97,7 @@ def reread_bytes(model: Model, fmt: Format, prompt: int, chunk: int, shared: int
     none of the cuts' doing."""
     total = 0
     for cache, layers in cache_groups(model):
-        if cache.kind == "cross_attention":
+        if cache.of_encoder:
             continue
         for start in range(chunk, prompt, chunk):
             new = min(chunk, prompt - start)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..models.attention import Attention, CrossAttention, LatentAttention
-from ..models.ffn import Dense, Experts, Projections
-from ..models.spec import Block, Model
+from ..models.block import Block
+from ..models.ffn import Projections
+from ..models.spec import Model
 
 
 class Kept(NamedTuple):
@@ -83,33 +83,17 @@ def present(model: Model, name: str) -> list[int]:
 
 
 def _sizes(block: Block, name: str) -> Iterator[int]:
-    match block:
-        case Attention() | CrossAttention() if name in ("heads", "kv_heads"):
-            yield getattr(block, name)
-        case LatentAttention() if name == "heads":
-            yield block.heads
-        case Dense() if name == "ffn":
-            yield block.width
-        case Experts() if name == "experts":
-            yield block.count
+    field = block.prunable().get(name)
+    if field is not None:
+        yield getattr(block, field)
 
 
 def _pruned_block(block: Block, kept: Kept) -> Block:
-    match block:
-        case Attention() | CrossAttention():
-            heads = kept.heads or block.heads
-            follows = heads if block.kv_heads == block.heads else block.kv_heads
-            return _changed(block, heads=heads, kv_heads=kept.kv_heads or follows)
-        case LatentAttention():
-            return _changed(block, heads=kept.heads or block.heads)
-        case Dense():
-            return _changed(block, width=kept.ffn or block.width)
-        case Experts():
-            return _changed(block, count=kept.experts or block.count)
-    return block
-
-
-def _changed(block: Block, **sizes: Any) -> Block:
+    fields, given = block.prunable(), kept.given()
+    has = {name: getattr(block, field) for name, field in fields.items()}
+    if "heads" in given and has.get("kv_heads") == has.get("heads"):
+        given = {"kv_heads": given["heads"]} | given
+    sizes: dict[str, Any] = {field: given[name] for name, field in fields.items() if name in given}
     return replace(block, **sizes)
 
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .. import InputError
-from ..models.attention import Attention, LatentAttention
-from ..models.ffn import FeedForward, Projections
+from ..models.ffn import Projections
 from ..models.spec import Layer, Model
 from .setting import Cost, Setting, step_cost
 from .step import decode
@@ -177,15 +176,16 @@ def _fill(model: Model, left: int) -> Model | None:
     stored = [each for each in model.stored if each[0] == -1]
     for index, layer in enumerate(model.layers[left:], left):
         for block in layer.blocks:
-            if isinstance(block, FeedForward):
-                continue
-            if not isinstance(block, (Attention, LatentAttention)):
+            caches = block.caches()
+            if any(cache.state or cache.of_encoder for cache in caches):
                 raise InputError(
                     f"early exit: {model.name} keeps a state in layers that would be skipped, and a state "
                     "cannot be made from an earlier layer's output"
                 )
             made = [tensor for tensor in block.tensors(model.hidden) if tensor.name in KEYS]
-            if block.cache().stored and made:
+            if any(cache.stored for cache in caches):
+                if not made:
+                    raise InputError(f"early exit: what makes the cached rows of {block.key} is not known")
                 fmt = held.get((index, made[0].component, made[0].name))
                 stored += [] if fmt is None else [(len(out), "projections", "projection_0", fmt)]
                 rows = sum(tensor.rows for tensor in made)

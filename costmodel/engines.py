@@ -15,7 +15,7 @@ from .. import InputError
 from ..models.cache import CacheSpec
 from ..models.formats import Format, ceil_div
 from ..models.spec import Model
-from .kv import cache_groups, row_bytes, state_bytes
+from .kv import cache_groups
 
 if TYPE_CHECKING:
     from ..hardware.engine import EngineMemory
@@ -126,14 +126,14 @@ def vllm_request(model: Model, fmt: Format, tokens: int, how: How) -> Reserved:
     here = ceil_div(tokens, how.ranks_of_context)
     groups = []
     for (cache, layers), block in zip(kinds, blocks, strict=True):
-        if not cache.rows:
+        if not cache.grows:
             each = 1
-        elif cache.window is None:
-            each = ceil_div(here, block)
+        elif cache.capped:
+            each = ceil_div(cache.kept(tokens, how.in_flight - 1), block) + 1
         else:
-            each = ceil_div(min(cache.window - 1 + how.in_flight, tokens), block) + 1
+            each = ceil_div(here, block)
         padded = ceil_div(layers, size)
-        groups.append(Group(cache.kind, layers, cache.window, padded * size, padded * each, page * size))
+        groups.append(Group(*_named(cache, layers), padded * size, padded * each, page * size))
     return Reserved(tuple(groups), sum(group.pieces for group in groups), page * size, max(blocks))
 
 
@@ -143,9 +143,9 @@ def _pages(kinds: list[tuple[CacheSpec, int]], fmt: Format, block: int) -> tuple
     The blocks of narrower rows hold more tokens; a state's page is padded to one of attention, whose block is
     enlarged until a state fits in it.
     """
-    rows = [row_bytes(cache, fmt) for cache, _ in kinds]
+    rows = [cache.bytes_per_token(fmt) for cache, _ in kinds]
     grown = [row for row in rows if row]
-    state = max((state_bytes(cache) for cache, _ in kinds if not cache.rows), default=0)
+    state = max((cache.state_bytes() for cache, _ in kinds if not cache.grows), default=0)
     if not grown:
         return state, [block] * len(kinds)
     common = lcm(*grown)
@@ -171,21 +171,22 @@ def sglang_request(model: Model, fmt: Format, tokens: int, how: How) -> Reserved
     """
     groups, cell, states = [], 0, 0
     kinds = _kept(model)
-    two_pools = any(cache.rows and cache.window is None for cache, _ in kinds)
+    two_pools = any(cache.grows and not cache.capped for cache, _ in kinds)
     for cache, layers in kinds:
-        width = row_bytes(cache, fmt) * layers
-        states += state_bytes(cache) * layers
-        if cache.window is not None and two_pools:
+        width = cache.bytes_per_token(fmt) * layers
+        states += cache.state_bytes() * layers
+        if cache.capped and two_pools:
             share = 1.0 if how.window_share is None else how.window_share
             width = int(width * share)
-            if int(tokens * share) <= cache.window + how.block_tokens < tokens:
+            least_held = cache.kept(tokens, how.block_tokens)
+            if int(tokens * share) <= least_held < tokens:
                 raise InputError(
                     f"a window pool of {share:g} x {tokens:,} tokens is no more than the window "
-                    f"of {cache.window:,} and a page: SGLang refuses it"
+                    f"of {cache.kept(tokens):,} and a page: SGLang refuses it"
                 )
         cell += width
         pieces = ceil_div(tokens, how.block_tokens)
-        groups.append(Group(cache.kind, layers, cache.window, layers, pieces, width * how.block_tokens))
+        groups.append(Group(*_named(cache, layers), layers, pieces, width * how.block_tokens))
     unit = cell * how.block_tokens
     if not unit:
         return Reserved(tuple(groups), 1, states, None)
@@ -196,11 +197,10 @@ def paged_request(model: Model, fmt: Format, tokens: int, how: How) -> Reserved:
     """Whole blocks of all layers: TensorRT-LLM and LMDeploy. A window layer keeps its window's blocks."""
     groups, widest = [], 0
     for cache, layers in _kept(model):
-        width = row_bytes(cache, fmt) * layers * how.block_tokens
-        held = tokens if cache.window is None else min(tokens, cache.window)
-        pieces = ceil_div(held, how.block_tokens) if cache.rows else 1
-        size = width if cache.rows else state_bytes(cache) * layers
-        groups.append(Group(cache.kind, layers, cache.window, layers, pieces, size))
+        width = cache.bytes_per_token(fmt) * layers * how.block_tokens
+        pieces = ceil_div(cache.kept(tokens), how.block_tokens) if cache.grows else 1
+        size = width if cache.grows else cache.state_bytes() * layers
+        groups.append(Group(*_named(cache, layers), layers, pieces, size))
         widest += width
     needed = sum(group.pieces * group.bytes for group in groups)
     unit = widest or needed
@@ -215,15 +215,12 @@ def llama_cpp_cells(model: Model, fmt: Format, tokens: int, slots: int, how: How
     """
     groups = []
     for cache, layers in _kept(model):
-        cells = _padded(tokens * slots)
-        if cache.window is not None:
-            cells = _padded(min(tokens * slots, cache.window * slots + how.in_flight))
-        if cache.rows:
-            groups.append(
-                Group(cache.kind, layers, cache.window, layers, cells, row_bytes(cache, fmt) * layers)
-            )
+        kind, window = cache.label
+        cells = _padded(cache.kept(tokens * slots, how.in_flight, slots))
+        if cache.grows:
+            groups.append(Group(kind, layers, window, layers, cells, cache.bytes_per_token(fmt) * layers))
         if cache.state:
-            groups.append(Group(cache.kind, layers, None, layers, slots, state_bytes(cache) * layers))
+            groups.append(Group(kind, layers, None, layers, slots, cache.state_bytes() * layers))
     total = sum(group.pieces * group.bytes for group in groups)
     return Reserved(tuple(groups), 1, total, None)
 
@@ -232,12 +229,18 @@ def _padded(cells: int) -> int:
     return ceil_div(cells, PADDED_CELLS) * PADDED_CELLS
 
 
+def _named(cache: CacheSpec, layers: int) -> tuple[str, int, int | None]:
+    """The first fields of a `Group`."""
+    kind, window = cache.label
+    return kind, layers, window
+
+
 def _kept(model: Model) -> list[tuple[CacheSpec, int]]:
     """The caches that are stored for the decoder's own tokens, with how many layers keep each."""
     kept = [
         (cache, layers)
         for cache, layers in cache_groups(model)
-        if cache.stored and (cache.rows or cache.state) and cache.kind != "cross_attention"
+        if cache.stored and (cache.grows or cache.state) and not cache.of_encoder
     ]
     if not kept:
         raise InputError(f"{model.name} keeps no cache: there is no pool to size")

@@ -43,8 +43,9 @@ def inclusion_chances(total: int, top_k: int, skew: float) -> list[float]:
     return [1.0] * certain + [weight * scale for weight in weights[certain:]]
 
 
-def dense_ops(b: Builder, block: Dense, tokens: Number, prefix: str = "") -> None:
+def dense_ops(b: Builder, block: Dense, prefix: str = "") -> None:
     """Gate and up in one GEMM (two matrices when not gated), the activation, down."""
+    tokens = b.step.encoder_tokens if prefix else b.step.tokens
     t = by_name(block.tensors(b.hidden))
     _mlp(b, t, block.width, block.gated, tokens, prefix)
     if block.mixed:
@@ -71,8 +72,9 @@ def activation(b: Builder, values: Number, gated: bool, prefix: str = "") -> Non
         b.pointwise(f"{prefix}silu_mul", values, 2, 1, GATE_FLOPS)
 
 
-def projection_ops(b: Builder, block: Projections, tokens: Number) -> None:
+def projection_ops(b: Builder, block: Projections) -> None:
     """One GEMM a matrix; vectors are read with the first of them, or alone."""
+    tokens = b.step.tokens
     t = by_name(block.tensors(b.hidden))
     loose = [t["vectors"]] if "vectors" in t else []
     for index in range(len(block.matrices())):
@@ -87,12 +89,13 @@ def projection_ops(b: Builder, block: Projections, tokens: Number) -> None:
         b.add("vectors", Gather(1, 0, b.weight_bytes(loose)))
 
 
-def expert_ops(b: Builder, block: Experts, tokens: Number) -> None:
+def expert_ops(b: Builder, block: Experts) -> None:
     """Router, grouped GEMMs over the expected distinct experts, combination, shared experts.
 
     On one rank of an expert-parallel group the experts are the local ones, `block.total` all of
     them, and `tokens` those of the whole group: see `costmodel.parallel`.
     """
+    tokens = b.step.tokens
     every = block.tensors(b.hidden)
     t = by_name(tensor for tensor in every if tensor.component == "experts")
     router = by_name(tensor for tensor in every if tensor.component == "router")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..models.attention import Attention, CrossAttention, LatentAttention
+from ..models.block import Block
 from ..models.ffn import Dense, Experts, Projections
+from ..models.kinds import KINDS
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.spec import Encoder, Layer, grouped
 from ..models.tensor import vector
@@ -14,7 +16,7 @@ from .attention import (
     encoder_attention_ops,
     latent_attention_ops,
 )
-from .build import ACTIVATION_FLOPS, NORM_FLOPS, Builder, by_name, layer_groups
+from .build import ACTIVATION_FLOPS, NORM_FLOPS, Build, Builder, by_name, layer_groups
 from .ffn import dense_ops, expert_ops, projection_ops
 from .op import Gather, Op
 from .recurrent import (
@@ -24,6 +26,22 @@ from .recurrent import (
     state_space_ops,
 )
 from .step import Plan
+
+BUILDS: dict[type[Block], Build] = {
+    Attention: attention_ops,
+    LatentAttention: latent_attention_ops,
+    StateSpace: state_space_ops,
+    LinearAttention: linear_attention_ops,
+    Recurrent: recurrent_ops,
+    ShortConvolution: short_convolution_ops,
+    CrossAttention: cross_attention_ops,
+    Dense: dense_ops,
+    Experts: expert_ops,
+    Projections: projection_ops,
+}
+"""The operations of each kind of block: models/kinds.py has no other."""
+if set(BUILDS) != set(KINDS.values()):
+    raise TypeError(f"a kind of block without operations: {set(BUILDS) ^ set(KINDS.values())}")
 
 
 def ops(plan: Plan) -> tuple[Op, ...]:
@@ -46,27 +64,7 @@ def ops(plan: Plan) -> tuple[Op, ...]:
 
 def _layer(b: Builder, layer: Layer) -> None:
     for block in layer.blocks:
-        match block:
-            case Attention():
-                attention_ops(b, block)
-            case LatentAttention():
-                latent_attention_ops(b, block)
-            case StateSpace():
-                state_space_ops(b, block)
-            case LinearAttention():
-                linear_attention_ops(b, block)
-            case Recurrent():
-                recurrent_ops(b, block)
-            case ShortConvolution():
-                short_convolution_ops(b, block)
-            case CrossAttention():
-                cross_attention_ops(b, block)
-            case Dense():
-                dense_ops(b, block, b.step.tokens)
-            case Experts():
-                expert_ops(b, block, b.step.tokens)
-            case Projections():
-                projection_ops(b, block, b.step.tokens)
+        BUILDS[type(block)](b, block)
     b.norms(b.step.tokens, layer)
 
 
@@ -125,7 +123,7 @@ def _encoder(b: Builder, encoder: Encoder) -> None:
             if isinstance(block, Attention):
                 encoder_attention_ops(b, block, sequences)
             elif isinstance(block, Dense):
-                dense_ops(b, block, tokens, "encoder.")
+                dense_ops(b, block, "encoder.")
         b.norms(tokens, layer, "encoder.")
     b.times = 1
     if encoder.final_norm:

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import InputError
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.spec import Model
-from .arith import least, rounded_up
 
 BLOCK_TOKENS = 16
 """Tokens of a block of a paged cache where no engine's profile says: vLLM's default."""
-STATE_ACTIVATION_BYTES = 2
-"""Convolution states are kept in the activations' 16-bit type, recurrent states in fp32."""
-
-
-def row_bytes(cache: CacheSpec, fmt: Format) -> int:
-    """Bytes one cached token takes in one layer: Σ heads · (width in `fmt`, scales included).
-
-    2·K·D·b for plain attention. Source: seed 000, section 7.
-    """
-    return sum(row.heads * fmt.row_bytes(row.width) for row in cache.rows)
-
-
-def cached_tokens(cache: CacheSpec, tokens: Any) -> Any:
-    """min(T, W): a window layer holds at most W tokens. Source: Mistral 7B, arXiv 2310.06825, 2."""
-    return least(tokens, cache.window) if cache.window is not None else tokens
-
-
-def state_bytes(cache: CacheSpec, activation_bytes: int = STATE_ACTIVATION_BYTES) -> int:
-    """Bytes of a layer's fixed state for one sequence, as a serving engine keeps it."""
-    return sum(s.values * s.columns * (s.value_bytes or activation_bytes) for s in cache.state)
 
 
 class CacheGroup(NamedTuple):
-    """Layers that keep the same thing; all figures are for all of them and every sequence."""
+    """Layers that keep the same thing; all figures are for all of them and every sequence.
+
+    `growing_bytes` are of rows, one an entry, of which there are `tokens`; `of_encoder`: of its
+    positions.
+    """
 
     kind: str
     layers: int
@@ -45,6 +28,7 @@ class CacheGroup(NamedTuple):
     growing_bytes: int
     state_bytes: int
     elements: int
+    of_encoder: bool
 
     @property
     def bytes(self) -> int:
@@ -72,7 +56,7 @@ class CacheBill(NamedTuple):
 
     @property
     def bytes_per_token(self) -> int:
-        return sum(group.bytes_per_token for group in self.groups if group.kind != "cross_attention")
+        return sum(group.bytes_per_token for group in self.groups if not group.of_encoder)
 
     @property
     def elements(self) -> int:
@@ -103,19 +87,20 @@ def cache_bill(
     """
     groups = []
     for cache, layers in cache_groups(model, library):
-        kept = encoder if cache.kind == "cross_attention" else cached_tokens(cache, tokens)
-        per_token = row_bytes(cache, fmt) * layers if cache.stored else 0
-        values = cache.values_per_token * layers if cache.stored else 0
+        kind, window = cache.label
+        at, stored = cache.counted(tokens, encoder), layers if cache.stored else 0
+        entries = cache.entries(at)
         groups.append(
             CacheGroup(
-                cache.kind,
+                kind,
                 layers,
-                cache.window,
-                kept if cache.rows else tokens,
-                per_token,
-                per_token * kept * batch,
-                state_bytes(cache) * layers * batch,
-                values * kept * batch,
+                window,
+                entries if cache.grows else tokens,
+                cache.bytes_per_token(fmt) * stored,
+                cache.bytes_at(at, fmt) * stored * batch,
+                cache.state_bytes() * layers * batch,
+                cache.values_per_token * entries * stored * batch,
+                cache.of_encoder,
             )
         )
     return CacheBill(tuple(groups), batch, tokens)
@@ -167,17 +152,17 @@ def allocate(
     used = bill.logical_bytes
     allocated, per_token, copied = used, 0, 0
     for cache, layers in cache_groups(model):
-        if not cache.rows or not cache.stored or cache.kind == "cross_attention":
+        if not cache.keeps_tokens:
             continue
-        row = row_bytes(cache, fmt) * layers * batch
-        held, per_token = cached_tokens(cache, tokens), per_token + row
+        many, held = layers * batch, cache.bytes_at(tokens, fmt)
+        per_token += many * cache.bytes_per_token(fmt)
         if policy == "paged":
-            allocated += row * (int(rounded_up(held, block)) - held)
+            allocated += many * (cache.bytes_in_blocks(tokens, block, fmt) - held)
         elif policy == "static" and reserved is not None:
-            allocated += row * (cached_tokens(cache, reserved) - held)
+            allocated += many * (cache.bytes_at(reserved, fmt) - held)
         elif prompt is not None:
-            allocated += row * cached_tokens(cache, max(tokens - 1, 1))
-            copied += 2 * row * _sum_of_lengths(cache, prompt, tokens - 1)
+            allocated += many * cache.bytes_at(max(tokens - 1, 1), fmt)
+            copied += 2 * many * cache.bytes_over(prompt, tokens - 1, fmt)
     most = (block - 1) * per_token if policy == "paged" else allocated - used
     average = most / 2 if policy == "paged" else float(most)
     return Allocation(
@@ -189,12 +174,3 @@ def allocate(
         most,
         copied,
     )
-
-
-def _sum_of_lengths(cache: CacheSpec, start: int, end: int) -> int:
-    """Cached tokens summed over lengths start, ..., end - 1: Σ min(t, W)."""
-    if end <= start:
-        return 0
-    turn = end if cache.window is None else min(max(cache.window, start), end)
-    growing = (start + turn - 1) * (turn - start) // 2
-    return growing + (end - turn) * (cache.window or 0)

@@ -125,8 +125,9 @@ class Attend:
     of eager attention, qk, softmax and pv, which write and read `new` x `context` scores.
     `row_bytes`: one key position of K and V over all KV heads as the kernel reads it; from the
     cache (`cached`) or from freshly computed activations. MLA absorbed: one KV head, qk_dim 576,
-    v_dim 512, V inside K. `weight_bytes`: learned attention sinks. `window`: keys a query may see, 0 for all;
-    `v_in_k`: a row of the cache holds K and V at once.
+    v_dim 512, V inside K. Queries that visit fewer pairs than all are themselves among the keys.
+    `weight_bytes`: learned attention sinks. `window`: keys a query may see, 0 for all; `v_in_k`: a row of the
+    cache holds K and V at once.
     Source: FlashAttention-2, arXiv 2307.08691, section 3; seed ledger tables 9.1 and 9.2.
     """
 
@@ -148,6 +149,17 @@ class Attend:
     v_in_k: bool = False
 
     kind = "attend"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no attention is (arrays are not looked into): a builder got it wrong,
+        and its times would be those of nothing."""
+        if any(hasattr(value, "ndim") for value in (self.new, self.context, self.pairs)):
+            return
+        every = self.new * self.context
+        if not 0 <= self.pairs <= every:
+            raise ValueError(f"{self.new} queries over {self.context} keys do not visit {self.pairs} pairs")
+        if self.pairs < every and self.new > self.context:
+            raise ValueError(f"{self.new} causal queries are not all among {self.context} keys")
 
     @property
     def bytes_per_value(self) -> Number:

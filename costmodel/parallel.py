@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..models.attention import Attention, LatentAttention
 from ..models.ffn import Experts
 from ..models.recurrent import StateSpace
 from ..models.spec import Layer, grouped
@@ -95,19 +94,12 @@ def _context_links(plan: Plan, parallel: Parallel, layers: tuple[Layer, ...]) ->
     decoding = not some(step.tokens - sum(segment.count for segment in step.segments))
     for layer, times in grouped(tuple(shard_layer(layer, parallel) for layer in layers)):
         for block in layer.blocks:
-            if isinstance(block, (Attention, LatentAttention)):
-                if decoding:
-                    width = block.heads * _value_width(block) + 2 * block.heads
-                    moved = step.tokens * width * plan.activation_bytes * parallel.cp
-                else:
-                    rows = sum(row.heads * row.width for row in block.cache().rows)
-                    moved = step.tokens * rows * plan.activation_bytes * parallel.cp
+            exchange = block.exchange()
+            if exchange is not None:
+                values = exchange.partial if decoding else exchange.fresh
+                moved = step.tokens * values * plan.activation_bytes * parallel.cp
                 out.append(Op(phase, "context_gather", Collective("all_gather", moved, parallel.cp), times))
     return out
-
-
-def _value_width(block: Attention | LatentAttention) -> int:
-    return block.v_width if isinstance(block, Attention) else block.v_head_dim
 
 
 def _reductions(layer: Layer) -> int:

@@ -10,7 +10,6 @@ from ..models.cache import CacheSpec
 from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
 from ..models.tensor import Tensor
 from .build import GATE_FLOPS, NORM_FLOPS, Builder, by_name
-from .kv import state_bytes
 from .op import Scan
 
 MAMBA_FLOPS = 7
@@ -43,8 +42,7 @@ def _scan(
     weights: list[Tensor],
 ) -> None:
     """A recurrence over every token; the part of the state called `state` goes in and out once."""
-    part = [s for s in cache.state if s.name == state]
-    size = state_bytes(CacheSpec(cache.kind, state=tuple(part)), b.activation_bytes)
+    size = sum(part.bytes(b.activation_bytes) for part in cache.state if part.name == state)
     sequences = sum(segment.count for segment in b.step.segments)
     weight = b.weight_bytes(weights)
     tokens = b.step.tokens
@@ -58,7 +56,7 @@ def _convolution(b: Builder, channels: int, kernel: int, cache: CacheSpec, weigh
 
 def state_space_ops(b: Builder, block: StateSpace) -> None:
     """In-projection, convolution, (dt, B, C of Mamba), scan, gate, out-projection."""
-    t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
+    t, cache, tokens = by_name(block.tensors(b.hidden)), block.caches()[0], b.step.tokens
     b.gemm("in_proj", tokens, [t["in"]], [t[n] for n in ("in_bias",) if n in t])
     conv = [t[n] for n in ("conv", "conv_bias") if n in t]
     _convolution(b, block.conv_channels, block.conv_kernel, cache, conv)
@@ -84,7 +82,7 @@ def state_space_ops(b: Builder, block: StateSpace) -> None:
 
 def linear_attention_ops(b: Builder, block: LinearAttention) -> None:
     """Projections, (convolution), the matrix-state recurrence, (norm and gate), out-projection."""
-    t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
+    t, cache, tokens = by_name(block.tensors(b.hidden)), block.caches()[0], b.step.tokens
     pairs = block.value_heads * block.key_dim * block.value_dim
     width = 2 * block.keys + block.values
     if block.kind == "gated_delta":
@@ -110,7 +108,7 @@ def linear_attention_ops(b: Builder, block: LinearAttention) -> None:
 
 def recurrent_ops(b: Builder, block: Recurrent) -> None:
     """Two projections in, convolution, block-diagonal gates, RG-LRU, gate, projection out."""
-    t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
+    t, cache, tokens = by_name(block.tensors(b.hidden)), block.caches()[0], b.step.tokens
     b.gemm("in_proj", tokens, [t["in"]], [t["in_bias"]])
     _convolution(b, block.width, block.conv_kernel, cache, [t["conv"], t["conv_bias"]])
     b.gemm("lru_gates", tokens, [t["gates"]], [t["gates_bias"]], t["gates"].copies)
@@ -122,7 +120,7 @@ def recurrent_ops(b: Builder, block: Recurrent) -> None:
 
 def short_convolution_ops(b: Builder, block: ShortConvolution) -> None:
     """B, C and x from one projection; B·x, the convolution, C times it; projection out."""
-    t, cache, tokens = by_name(block.tensors(b.hidden)), block.cache(), b.step.tokens
+    t, cache, tokens = by_name(block.tensors(b.hidden)), block.caches()[0], b.step.tokens
     b.gemm("in_proj", tokens, [t["in"]], [t[n] for n in ("in_bias",) if n in t])
     b.pointwise("conv_gate", tokens * block.width, 2, 1, 1, count=2)
     weights = [t[n] for n in ("conv", "conv_bias") if n in t]

@@ -10,10 +10,8 @@ from ..hardware.spec import Gpu
 from ..models.cache import CacheSpec
 from ..models.formats import Format
 from ..models.sparsity import pattern
-from .arith import kit, least, most
-from .attention import key_rows
+from .arith import kit, most
 from .build import layer_groups
-from .kv import row_bytes, state_bytes
 from .op import Collective, Gather, Number, Op, Work
 from .step import Plan, Segment
 
@@ -214,7 +212,7 @@ def compulsory(plan: Plan, ops: Iterable[Op]) -> Compulsory:
     for layer, _, times in layer_groups(plan.model, plan.recipe):
         for cache in layer.caches():
             for segment in plan.step.segments:
-                state = 2 * state_bytes(cache, plan.activation_bytes)
+                state = 2 * cache.state_bytes(plan.activation_bytes)
                 moved = touched_bytes(cache, segment, plan.run.kv) + state
                 cached = cached + times * segment.count * moved
     return Compulsory(weights, cached)
@@ -230,14 +228,9 @@ def touched_bytes(cache: CacheSpec, segment: Segment, fmt: Format) -> Number:
     """Bytes of one sequence's rows that a step reads or writes; none where another layer's are read."""
     if not cache.stored:
         return 0
-    if cache.kind == "cross_attention":
-        return (segment.encoder_new + segment.encoder_past) * row_bytes(cache, fmt)
-    context = key_rows(segment, cache.window)
-    total = 0
-    for row in cache.rows:
-        chosen = context if row.top_k is None else least(context, segment.new * row.top_k)
-        total = total + chosen * row.heads * fmt.row_bytes(row.width)
-    return total
+    new = cache.counted(segment.new, segment.encoder_new)
+    past = cache.counted(segment.past, segment.encoder_past)
+    return cache.bytes_touched(new, past, fmt)
 
 
 def bound_s(plan: Plan, ops: tuple[Op, ...], gpu: Gpu) -> Number:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import InputError
-from ..models.attention import Attention, CrossAttention, LatentAttention
-from ..models.ffn import Dense, Experts, Projections
-from ..models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from ..models.spec import Block, Layer, Model
+from ..models.attention import Attention
+from ..models.block import Block
+from ..models.ffn import Dense
+from ..models.spec import Layer, Model
 from .arith import ceil_div
 
 
@@ -36,13 +36,6 @@ class Parallel:
     @property
     def world(self) -> int:
         return max(self.tp, self.ep) * self.pp * self.cp
-
-
-def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
-    """KV heads a rank stores: kv_heads / tp, and one (a copy) where tp is larger. Source: vLLM."""
-    if kv_heads % tp and tp % kv_heads:
-        raise InputError(f"tp {tp} neither divides {kv_heads} KV heads nor is a multiple of them")
-    return max(1, kv_heads // tp)
 
 
 def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
@@ -101,54 +94,5 @@ def _owning(layers: tuple[Layer, ...], start: int) -> tuple[Layer, ...]:
 
 
 def shard_layer(layer: Layer, parallel: Parallel) -> Layer:
-    return replace(layer, blocks=tuple(_shard_block(block, parallel) for block in layer.blocks))
-
-
-def _divide(value: int, by: int, what: str) -> int:
-    if value % by:
-        raise InputError(f"{what} {value} does not divide over {by} ranks")
-    return value // by
-
-
-def _shard_block(block: Block, parallel: Parallel) -> Block:
-    tp = parallel.tp
-    if isinstance(block, Experts):
-        return _shard_experts(block, parallel)
-    if tp == 1:
-        return block
-    match block:
-        case Attention() | CrossAttention():
-            heads = _divide(block.heads, tp, "heads")
-            return replace(block, heads=heads, kv_heads=kv_heads_per_rank(block.kv_heads, tp))
-        case LatentAttention():
-            return replace(block, heads=_divide(block.heads, tp, "heads"))
-        case StateSpace():
-            some = None if block.heads is None else _divide(block.heads, tp, "state-space heads")
-            groups = kv_heads_per_rank(block.groups, tp)
-            return replace(block, inner=_divide(block.inner, tp, "inner"), heads=some, groups=groups)
-        case LinearAttention():
-            return replace(
-                block,
-                key_heads=_divide(block.key_heads, tp, "key_heads"),
-                value_heads=_divide(block.value_heads, tp, "value_heads"),
-            )
-        case Recurrent():
-            width, heads = _divide(block.width, tp, "width"), _divide(block.heads, tp, "heads")
-            return replace(block, width=width, heads=heads)
-        case ShortConvolution() | Dense():
-            return replace(block, width=_divide(block.width, tp, "width"))
-        case Projections():
-            return block
-    raise TypeError(f"no sharding for {type(block).__name__}")
-
-
-def _shard_experts(block: Experts, parallel: Parallel) -> Experts:
-    shared = block.shared_width or block.width
-    if parallel.ep > 1:
-        count = _divide(block.count, parallel.ep, "experts")
-        if block.shared and parallel.tp > 1:
-            shared = _divide(shared, parallel.tp, "shared expert width")
-        return replace(block, count=count, total=block.count, shared_width=shared)
-    shared = _divide(shared, parallel.tp, "shared expert width") if block.shared else shared
-    width = _divide(block.width, parallel.tp, "expert width")
-    return replace(block, width=width, shared_width=shared)
+    blocks = tuple(block.over_ranks(parallel.tp, parallel.ep) for block in layer.blocks)
+    return replace(layer, blocks=blocks)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import InputError
+from .block import Block, Exchange, Mixer
 from .cache import CacheSpec, Rows
-from .dimensions import MAX_DIMENSION, positive
+from .dimensions import MAX_DIMENSION, divided, kv_heads_per_rank, positive
 from .tensor import Tensor, vector
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Mixer):
     """Softmax attention with its own K and V rows: MHA, GQA or MQA by `kv_heads`.
 
     `window` tokens are visible (None: all). `bias` names the projections that carry one, as a word
     over q, k, v, o. `qk_norm` is "" or "head" (one weight per head_dim) or "full" (over all heads).
     `rope_dim` values of each head are rotated (None: head_dim; 0: none). `gated`: an output gate as
     wide as the queries comes out of the query projection. `sinks`: one learned logit per head.
-    `shared_from`: index of the layer whose cache is read; nothing is stored, nor K or V projected.
+    `shared_from`: index of the layer whose cache is read (in a sheet also -n, the n-th before it): rows
+    as many, as wide and kept as long; nothing is stored, nor K or V projected.
     `v_from_k`: V is the K projection again (both are stored). `causal` False: every position sees
     every other and nothing is cached. `input_width`: width of its input where not the hidden one.
     `weights_of`: index of the layer whose weights these are; they are read here and stored there.
     """
+
+    key = "attention"
 
     heads: int
     kv_heads: int
@@ -99,14 +103,26 @@ class Attention:
             out.append(vector("attention", "sinks", self.heads))
         return tuple(out)
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """K and V rows of one token, kv_heads of each; none of its own where another layer's are read."""
         rows = (Rows(self.kv_heads, self.head_dim), Rows(self.kv_heads, self.v_width))
-        return CacheSpec("attention", rows, self.window, stored=self.shared_from is None and self.causal)
+        stored = self.shared_from is None and self.causal
+        return (CacheSpec("attention", rows, self.window, stored=stored),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        heads = divided(self.heads, tp, "heads")
+        return replace(self, heads=heads, kv_heads=kv_heads_per_rank(self.kv_heads, tp))
+
+    def prunable(self) -> dict[str, str]:
+        return {"heads": "heads", "kv_heads": "kv_heads"}
+
+    def exchange(self) -> Exchange | None:
+        rows = sum(cache.values_per_token for cache in self.caches())
+        return Exchange(rows, self.heads * self.v_width + 2 * self.heads)
 
 
 @dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Mixer):
     """Multi-head latent attention: one latent row of `kv_lora_rank + rope_dim` values per token.
 
     V is a slice of that row, so it is stored once. `q_lora_rank` None: queries are projected
@@ -115,6 +131,8 @@ class LatentAttention:
     latent's projection) and q (its first one, so only with a `q_lora_rank`).
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; DeepSeek-V3.2 for the indexer.
     """
+
+    key = "latent_attention"
 
     heads: int
     kv_lora_rank: int
@@ -186,20 +204,33 @@ class LatentAttention:
             out.append(vector("norms", "index_k_norm", self.index_dim, 2))
         return tuple(out)
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """One latent row of kv_lora_rank + rope_dim values a token, and the indexer's key."""
         rows = [Rows(1, self.latent_dim, self.index_top_k)]
         if self.index_heads:
             rows.append(Rows(1, self.index_dim))
-        return CacheSpec("latent", tuple(rows))
+        return (CacheSpec("latent", tuple(rows)),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        """Its heads; every rank has the whole cache, whose one row all of them read."""
+        return replace(self, heads=divided(self.heads, tp, "heads"))
+
+    def prunable(self) -> dict[str, str]:
+        return {"heads": "heads"}
+
+    def exchange(self) -> Exchange | None:
+        rows = sum(cache.values_per_token for cache in self.caches())
+        return Exchange(rows, self.heads * self.v_head_dim + 2 * self.heads)
 
 
 @dataclass(frozen=True)
-class CrossAttention:
+class CrossAttention(Mixer):
     """Attention from the decoder over encoder positions, whose K and V are projected once.
 
     `source_width`: width of the encoder's output (None: the decoder's own hidden width).
     """
+
+    key = "cross_attention"
 
     heads: int
     kv_heads: int
@@ -233,7 +264,17 @@ class CrossAttention:
             *(vector("attention", f"cross_{p}_bias", sizes[p]) for p in "qkvo" if p in self.bias),
         )
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """K and V of every encoder position, written once at prefill."""
         row = Rows(self.kv_heads, self.head_dim)
-        return CacheSpec("cross_attention", (row, row))
+        return (CacheSpec("cross_attention", (row, row), counts="encoder"),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        heads = divided(self.heads, tp, "heads")
+        return replace(self, heads=heads, kv_heads=kv_heads_per_rank(self.kv_heads, tp))
+
+    def prunable(self) -> dict[str, str]:
+        return {"heads": "heads", "kv_heads": "kv_heads"}
+
+    def exchange(self) -> Exchange | None:
+        return None

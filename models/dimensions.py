@@ -1,6 +1,9 @@
-"""Sizes of layers that make sense, and rounding them up."""
+"""Sizes of layers that make sense, rounding them up, the smaller of two, and what a rank holds."""
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 from .. import InputError
 
@@ -15,6 +18,27 @@ def ceil_div(value: int, by: int) -> int:
 def rounded_up(value: int, to: int) -> int:
     """The least multiple of `to` that is no less."""
     return ceil_div(value, to) * to
+
+
+def least(a: Any, b: Any) -> Any:
+    """Smaller of two, element by element for arrays (of a numpy that someone else imported)."""
+    if hasattr(a, "ndim") or hasattr(b, "ndim"):
+        return sys.modules["numpy"].minimum(a, b)
+    return min(a, b)
+
+
+def divided(value: int, ranks: int, what: str) -> int:
+    """What each of `ranks` holds. Raises InputError where it does not divide."""
+    if value % ranks:
+        raise InputError(f"{what} {value} does not divide over {ranks} ranks")
+    return value // ranks
+
+
+def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
+    """KV heads a rank stores: kv_heads / tp, and one (a copy) where tp is larger. Source: vLLM."""
+    if kv_heads % tp and tp % kv_heads:
+        raise InputError(f"tp {tp} neither divides {kv_heads} KV heads nor is a multiple of them")
+    return max(1, kv_heads // tp)
 
 
 def positive(owner: str, **values: int | None) -> None:

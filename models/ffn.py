@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import InputError
-from .dimensions import positive
+from .block import Block, FeedForward
+from .dimensions import divided, positive
 from .tensor import Tensor, vector
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(FeedForward):
     """One MLP of `width`: three matrices when `gated` (SwiGLU, GeGLU), else two.
 
     `mixed`: RWKV's channel mix, which adds a hidden x hidden receptance and two mixing vectors.
     `weights_of`: index of the layer whose weights these are; they are read here and stored there.
     """
+
+    key = "dense"
 
     width: int
     gated: bool = True
@@ -39,12 +42,18 @@ class Dense:
             out += (Tensor("mlp", "receptance", hidden, hidden), vector("mlp", "mix", hidden, 2))
         return out
 
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        return replace(self, width=divided(self.width, tp, "width"))
+
+    def prunable(self) -> dict[str, str]:
+        return {"ffn": "width"}
+
 
 MAX_EXPERTS = 65_536
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(FeedForward):
     """`count` experts of `width`, `top_k` of them per token, and `shared` always-on ones.
 
     Shared experts are one MLP of `shared * shared_width` (shared_width None: `width`), behind a
@@ -52,6 +61,8 @@ class Experts:
     `bias`: a bias in every expert's projections. `total`: experts over all ranks where this layer
     is one rank's share (the router still scores them all). Source: DeepSeekMoE, arXiv 2401.06066.
     """
+
+    key = "experts"
 
     count: int
     top_k: int
@@ -104,9 +115,22 @@ class Experts:
                 out += (Tensor("shared_experts", "shared_gate", 1, hidden),)
         return out
 
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        """Whole experts over `ep` ranks, or each one's width over `tp`; the shared ones' width over `tp`."""
+        shared = self.shared_width or self.width
+        if self.shared:
+            shared = divided(shared, tp, "shared expert width")
+        if ep > 1:
+            count = divided(self.count, ep, "experts")
+            return replace(self, count=count, total=self.count, shared_width=shared)
+        return replace(self, width=divided(self.width, tp, "expert width"), shared_width=shared)
+
+    def prunable(self) -> dict[str, str]:
+        return {"experts": "count"}
+
 
 @dataclass(frozen=True)
-class Projections:
+class Projections(FeedForward):
     """Small matrices every token goes through beside mixer and MLP: adapters, low-rank side paths,
     per-layer inputs, an output transform.
 
@@ -114,6 +138,9 @@ class Projections:
     have a `bias`; `vectors` counts further parameters that are only read; `again` lists products done
     with matrices that are stored elsewhere, or with activations.
     """
+
+    key = "projections"
+    main = False
 
     shapes: str
     bias: bool = False
@@ -155,11 +182,15 @@ class Projections:
             out.append(vector("projections", "vectors", self.vectors))
         return tuple(out)
 
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        """Whole on every rank, as a side path is."""
+        return self
+
+    def prunable(self) -> dict[str, str]:
+        return {}
+
 
 def mlp_tensors(component: str, hidden: int, width: int, gated: bool) -> tuple[Tensor, ...]:
     """Matrices of one MLP: [gate,] up and down."""
     gate = (Tensor(component, "gate", width, hidden),) if gated else ()
     return (*gate, Tensor(component, "up", width, hidden), Tensor(component, "down", hidden, width))
-
-
-FeedForward = Dense | Experts | Projections

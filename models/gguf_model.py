@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from .. import InputError
 from ..sheets import nearest
 from .attention import Attention, LatentAttention
+from .block import Block
 from .ffn import Dense, Experts
 from .recurrent import ShortConvolution, StateSpace
-from .spec import Block, Layer, Model, Norm
+from .spec import Layer, Model, Norm
 
 
 class TensorInfo(Protocol):

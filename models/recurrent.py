@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import InputError
+from .block import Block, Exchange, Mixer
 from .cache import CacheSpec, State
-from .dimensions import positive
+from .dimensions import divided, kv_heads_per_rank, positive
 from .tensor import Tensor, vector
 
 
+class Fixed(Mixer):
+    """A mixer whose past is a state of fixed size: none of its widths is pruned, and what context parallelism
+    would pass on of it is not counted."""
+
+    def prunable(self) -> dict[str, str]:
+        return {}
+
+    def exchange(self) -> Exchange | None:
+        return None
+
+
 @dataclass(frozen=True)
-class StateSpace:
+class StateSpace(Fixed):
     """Mamba (no `heads`) or Mamba-2 (`heads` of `inner / heads` channels).
 
     `inner` channels with `state` numbers each; a causal convolution of `conv_kernel` taps comes
@@ -19,6 +31,8 @@ class StateSpace:
     dt, B and C; Mamba-2 shares B and C among `groups` and gates through a norm over `inner`.
     Source: Mamba, arXiv 2312.00752, section 3; Mamba-2, arXiv 2405.21060, section 7.
     """
+
+    key = "state_space"
 
     inner: int
     state: int
@@ -81,20 +95,27 @@ class StateSpace:
             out += [vector(part, "in_bias", out[0].rows), vector(part, "out_bias", hidden)]
         return tuple(out)
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """conv_kernel - 1 columns of the convolution's channels, and inner x state numbers in fp32."""
         conv = State("conv", self.conv_channels, None, self.conv_kernel - 1, self.conv_kernel)
-        return CacheSpec("state_space", state=(conv, State("recurrent", self.inner * self.state, 4)))
+        return (CacheSpec("state_space", state=(conv, State("recurrent", self.inner * self.state, 4))),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        heads = None if self.heads is None else divided(self.heads, tp, "state-space heads")
+        groups = kv_heads_per_rank(self.groups, tp)
+        return replace(self, inner=divided(self.inner, tp, "inner"), heads=heads, groups=groups)
 
 
 @dataclass(frozen=True)
-class LinearAttention:
+class LinearAttention(Fixed):
     """Attention whose past is a fixed matrix per head: `kind` gated_delta, lightning or rwkv.
 
     The state is key_dim x value_dim numbers per value head. gated_delta (Qwen3-Next; Gated
     DeltaNet, arXiv 2412.06464) convolves q, k and v first; lightning (MiniMax-01, arXiv 2501.08313)
     does not; rwkv (RWKV-4, arXiv 2305.13048) keeps three numbers per channel and the last input.
     """
+
+    key = "linear_attention"
 
     kind: str
     key_heads: int
@@ -159,25 +180,31 @@ class LinearAttention:
             ]
         return tuple(out)
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """key_dim x value_dim numbers a value head in fp32; the convolution's columns."""
         if self.kind == "rwkv":
             # The last input of the time mix, and that of the channel mix.
             running = (State("recurrent", 3 * self.keys, 4), State("shift", self.keys, None, 2, 2))
-            return CacheSpec("linear_attention", state=running)
+            return (CacheSpec("linear_attention", state=running),)
         state: tuple[State, ...] = (State("recurrent", self.value_heads * self.key_dim * self.value_dim, 4),)
         if self.conv_kernel is not None:
             conv = State("conv", self.conv_channels, None, self.conv_kernel - 1, self.conv_kernel)
             state = (conv, *state)
-        return CacheSpec("linear_attention", state=state)
+        return (CacheSpec("linear_attention", state=state),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        keys, values = divided(self.key_heads, tp, "key_heads"), divided(self.value_heads, tp, "value_heads")
+        return replace(self, key_heads=keys, value_heads=values)
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Recurrent(Fixed):
     """RG-LRU block: two projections to `width`, a convolution, a gated linear recurrence, one back.
 
     The two gates are block-diagonal over `heads`. Source: Griffin, arXiv 2402.19427, section 2.4.
     """
+
+    key = "recurrent"
 
     width: int
     heads: int
@@ -203,16 +230,22 @@ class Recurrent:
             vector(part, "decay", self.width),
         )
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """One number a channel in fp32, and conv_kernel - 1 columns."""
         kept = self.conv_kernel - 1
         conv = State("conv", self.width, None, kept, kept)
-        return CacheSpec("recurrent", state=(conv, State("recurrent", self.width, 4)))
+        return (CacheSpec("recurrent", state=(conv, State("recurrent", self.width, 4))),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        width, heads = divided(self.width, tp, "width"), divided(self.heads, tp, "heads")
+        return replace(self, width=width, heads=heads)
 
 
 @dataclass(frozen=True)
-class ShortConvolution:
+class ShortConvolution(Fixed):
     """A gated convolution of `kernel` taps over `width` channels: three projections in, one out (LFM2)."""
+
+    key = "short_convolution"
 
     width: int
     kernel: int
@@ -233,7 +266,10 @@ class ShortConvolution:
             out += [vector("recurrent", name, size) for name, size in sizes.items()]
         return tuple(out)
 
-    def cache(self) -> CacheSpec:
+    def caches(self) -> tuple[CacheSpec, ...]:
         """kernel - 1 columns of `width` channels."""
         conv = State("conv", self.width, None, self.kernel - 1, self.kernel)
-        return CacheSpec("state_space", state=(conv,))
+        return (CacheSpec("state_space", state=(conv,)),)
+
+    def over_ranks(self, tp: int, ep: int) -> Block:
+        return replace(self, width=divided(self.width, tp, "width"))

@@ -14,35 +14,24 @@ A mixed one names kinds of layers and a pattern, repeated (and cut) to `layers`:
       sliding: {attention: {heads: 32, kv_heads: 16, head_dim: 128, window: 1024}, ...}
       full: {...}
     pattern: sliding*5 full
+
+A layer that reads another one's cache names it, or says how far before it that stands: `shared_from: -1`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .. import InputError
 from ..sheets import Section, read_yaml
-from .attention import Attention, CrossAttention, LatentAttention
-from .ffn import Dense, Experts, Projections
+from .block import Block
 from .formats import find_format
+from .kinds import KINDS
 from .recipes import find_recipe
-from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from .spec import MAX_LAYERS, Block, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
-
-BLOCKS: dict[str, type[Block]] = {
-    "attention": Attention,
-    "latent_attention": LatentAttention,
-    "state_space": StateSpace,
-    "linear_attention": LinearAttention,
-    "recurrent": Recurrent,
-    "short_convolution": ShortConvolution,
-    "cross_attention": CrossAttention,
-    "dense": Dense,
-    "experts": Experts,
-    "projections": Projections,
-}
-"""Keys of a layer in a sheet; a layer runs its blocks in the order it writes them."""
+from .spec import MAX_LAYERS, Encoder, Layer, Model, Norm, Stem, Tower, usual_norms
 
 
 def model_from_text(text: str, origin: str, trusted: bool = False) -> Model:
@@ -90,11 +79,34 @@ def _layers(sheet: Section) -> tuple[Layer, ...]:
     if single is not None:
         if pattern:
             raise sheet.error("a 'pattern' needs 'kinds'", "pattern")
-        return (_layer(single),) * count
+        layer = _layer(single)
+        return tuple(_placed(layer, i) for i in range(count))
     assert kinds is not None
     built = {name: _layer(_present(kinds, name)) for name in kinds.data}
     order = [built[name] for name in _expand(pattern, built, sheet)]
-    return tuple(order[i % len(order)] for i in range(count))
+    return tuple(_placed(order[i % len(order)], i) for i in range(count))
+
+
+def _placed(layer: Layer, index: int) -> Layer:
+    """`layer` as the one of that index: a cache it shares with the n-th layer before it (-n) has a number."""
+    return _moved(layer, lambda source: source + index if source < 0 else source)
+
+
+def unplaced(layer: Layer, index: int) -> Layer:
+    """The layer as a sheet may write it at any index: what it shares is -n, the n-th layer before it."""
+    return _moved(layer, lambda source: source - index)
+
+
+def _moved(layer: Layer, to: Callable[[int], int]) -> Layer:
+    if all(getattr(block, "shared_from", None) is None for block in layer.blocks):
+        return layer
+
+    def moved(block: Block) -> Block:
+        source: int | None = getattr(block, "shared_from", None)
+        change: dict[str, Any] = {} if source is None else {"shared_from": to(source)}
+        return replace(block, **change)
+
+    return replace(layer, blocks=tuple(moved(block) for block in layer.blocks))
 
 
 def _present(section: Section, key: str) -> Section:
@@ -106,12 +118,12 @@ def _present(section: Section, key: str) -> Section:
 def _layer(section: Section) -> Layer:
     blocks: list[Block] = []
     for key in list(section.data):
-        if key in BLOCKS:
+        if key in KINDS:
             given = {"total": None} if key == "experts" else {}
-            blocks.append(_present(section, key).build(BLOCKS[key], **given))
+            blocks.append(_present(section, key).build(KINDS[key], **given))
     if not blocks:
-        raise section.error(f"a layer needs at least one of: {', '.join(BLOCKS)}")
-    section.known.update(BLOCKS)
+        raise section.error(f"a layer needs at least one of: {', '.join(KINDS)}")
+    section.known.update(KINDS)
     norms = section.take("norms", "int", usual_norms(tuple(blocks)))
     if not 0 <= norms <= 16:
         raise section.error(f"must be between 0 and 16, not {norms}", "norms")

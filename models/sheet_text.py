@@ -6,11 +6,11 @@ from dataclasses import MISSING
 from typing import Any
 
 from .attention import Attention, CrossAttention
+from .block import Block, Mixer
 from .ffn import Experts
-from .sheet import BLOCKS
-from .spec import Block, Layer, Mixer, Model, usual_norms
+from .sheet import unplaced
+from .spec import Layer, Model, usual_norms
 
-_KEYS = {cls: key for key, cls in BLOCKS.items()}
 _OUTER = (
     *("hidden", "vocab", "context", "dtype", "weights", "kv", "tied", "final_norm", "embedding_norm"),
     *("positions", "position_biases", "head_bias", "embedding_width", "side_width", "side_rows"),
@@ -59,6 +59,9 @@ def sheet_text(model: Model) -> str:
 
 
 def _stack(layers: tuple[Layer, ...], indent: str) -> list[str]:
+    """Kinds and their pattern; caches shared with the n-th layer before where that takes fewer kinds."""
+    relative = tuple(unplaced(layer, index) for index, layer in enumerate(layers))
+    layers = relative if len(set(relative)) < len(set(layers)) else layers
     kinds: dict[Layer, str] = {}
     for layer in layers:
         if layer not in kinds:
@@ -83,22 +86,17 @@ def _kind_name(layer: Layer) -> str:
         elif isinstance(block, Experts):
             words.append("moe")
         elif isinstance(block, Mixer) and not isinstance(block, CrossAttention):
-            words.append(_KEYS[type(block)].removesuffix("_attention"))
+            words.append(block.key.removesuffix("_attention"))
     return "_".join(words) or "dense"
 
 
 def _layer(layer: Layer, indent: str) -> list[str]:
-    out = [f"{indent}{block_key(block)}: {_mapping(stated_fields(block))}" for block in layer.blocks]
+    out = [f"{indent}{block.key}: {_mapping(stated_fields(block))}" for block in layer.blocks]
     if layer.norms != usual_norms(layer.blocks):
         out.append(f"{indent}norms: {layer.norms}")
     if layer.parallel:
         out.append(f"{indent}parallel: true")
     return out
-
-
-def block_key(block: Block) -> str:
-    """What a sheet calls a block of this type."""
-    return _KEYS[type(block)]
 
 
 def stated_fields(block: Block) -> dict[str, Any]:

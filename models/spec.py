@@ -7,20 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from .. import InputError
-from .attention import Attention, CrossAttention, LatentAttention
+from .attention import Attention, CrossAttention
+from .block import Block
 from .cache import CacheSpec
 from .dimensions import MAX_DIMENSION, positive
-from .ffn import Dense, Experts, FeedForward, Projections
-from .recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
+from .ffn import Dense, Experts
 from .tensor import Tensor, parameters, vector
 
 MAX_LAYERS = 4096
-
-Mixer = (
-    Attention | LatentAttention | StateSpace | LinearAttention | Recurrent | ShortConvolution | CrossAttention
-)
-"""Blocks that look across positions."""
-Block = Mixer | FeedForward
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,11 @@ class Layer:
 
     @property
     def main_blocks(self) -> int:
-        """Blocks that add to the residual stream and are split over ranks: all but `Projections`, side paths
-        that stand whole on every rank."""
-        return sum(not isinstance(block, Projections) for block in self.blocks)
+        """Blocks that add to the residual stream and are split over ranks: all but side paths."""
+        return sum(block.main for block in self.blocks)
 
     def caches(self) -> tuple[CacheSpec, ...]:
-        return tuple(block.cache() for block in self.blocks if isinstance(block, Mixer))
+        return tuple(cache for block in self.blocks for cache in block.caches())
 
 
 def usual_norms(blocks: tuple[Block, ...]) -> int:
@@ -188,19 +181,21 @@ class Model:
         for index, layer in enumerate(self.layers):
             for block in layer.blocks:
                 source = getattr(block, "shared_from", None)
-                if source is not None and not self._keeps_rows(source, index):
-                    raise InputError(
-                        f"model: layer {index} shares the cache of layer {source}, which keeps none"
-                    )
+                if source is not None:
+                    self._check_shared(block, index, source)
         cross = any(isinstance(b, CrossAttention) for layer in self.layers for b in layer.blocks)
         if cross and self.encoder is None:
             raise InputError("model: a layer has cross_attention but there is no encoder")
 
-    def _keeps_rows(self, source: int, before: int) -> bool:
-        """Whether layer `source`, earlier than `before`, is attention that stores its own rows."""
-        if not 0 <= source < before:
-            return False
-        return any(isinstance(b, Attention) and b.shared_from is None for b in self.layers[source].blocks)
+    def _check_shared(self, block: Block, index: int, source: int) -> None:
+        """Layer `source`, earlier than `index`, stores just the rows that `block` reads."""
+        kept = [c for c in self.layers[source].caches() if c.keeps_tokens] if 0 <= source < index else []
+        shares = f"model: layer {index} shares the cache of layer {source}, which keeps"
+        if not kept:
+            raise InputError(f"{shares} none")
+        (read,) = block.caches()
+        if read._replace(stored=True) not in kept:
+            raise InputError(f"{shares} {kept[0].shape}, where it reads {read.shape}")
 
     @cached_property
     def groups(self) -> tuple[tuple[Layer, int], ...]:

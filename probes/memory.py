@@ -52,8 +52,8 @@ Shaped = tuple[tuple[int, ...], int]
 
 def _tensors(cache: CacheSpec, tokens: int, positions: int) -> list[Shaped]:
     """What a layer keeps of one sequence: rows of those tokens that its window holds, and its state."""
-    held = positions if cache.kind == "cross_attention" else min(tokens, cache.window or tokens)
-    rows: list[Shaped] = [((held, row.heads, row.width), 2) for row in cache.rows if cache.stored]
+    kept = cache.row_shapes(cache.counted(tokens, positions)) if cache.stored else []
+    rows: list[Shaped] = [(shape, 2) for shape in kept]
     return rows + [((part.values, part.columns), part.value_bytes or 2) for part in cache.state]
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from infercost.models.kinds import KINDS
+
 ROOT = Path(__file__).parent.parent
 ORDER = {"models": 0, "hardware": 0, "costmodel": 1, "probes": 2, "cli": 3}
 PURE = {
@@ -27,19 +29,22 @@ LENT = {
         "spec": "Gpu MIB",
     },
     "models": {
-        "attention": "Attention CrossAttention LatentAttention",
-        "cache": "CacheSpec",
-        "dimensions": "ceil_div rounded_up",
-        "ffn": "Dense Experts FeedForward Projections",
+        "block": "Block",
+        "cache": "CacheSpec seen_rows",
+        "dimensions": "ceil_div least rounded_up",
         "formats": "Format Scale ceil_div find_format",
+        "kinds": "KINDS",
         "recipes": "Recipe default_recipe find_recipe sixteen_bit",
-        "recurrent": "LinearAttention Recurrent ShortConvolution StateSpace",
         "sparsity": "pattern",
-        "spec": "Block Encoder Layer Model grouped",
+        "spec": "Encoder Layer Model grouped",
         "tensor": "Tensor vector",
     },
 }
-"""All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads."""
+for kind in KINDS.values():
+    module = kind.__module__.rpartition(".")[2]
+    LENT["models"][module] = f"{LENT['models'].get(module, '')} {kind.__name__}"
+"""All that the cost model takes of the layers below: what a sheet was read into, and nothing that reads. Each
+kind of block is one of them."""
 NAMES = {
     f"infercost.{layer}.{module}.{name}"
     for layer, modules in LENT.items()
@@ -122,6 +127,34 @@ def test_only_probes_many_steps_and_tensor_files_import_numpy() -> None:
     for path in files():
         if path.relative_to(ROOT).parts[0] != "probes" and path not in allowed:
             assert not any(name.split(".")[0] in ("numpy", "torch") for name in imports(path)), path
+
+
+WINDOWS = {
+    "attention": "a block of the model",
+    "block": "a block of the model",
+    "group": "what a table says of a cache",
+    "self": "a class's own",
+    "work": "a kernel",
+}
+"""Whose `window` may be read: what these names are, of which none is a cache."""
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_a_cache_knows_how_much_of_it_there_is(path: Path) -> None:
+    """A window, a row or the encoder's positions in another module is a formula that the next kind of cache
+    makes wrong there. (`block.caches()[0].rows` is the block of a kernel, which appends and reads them.)"""
+    if path == ROOT / "models" / "cache.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            of = ast.unparse(node.value)
+            where = f"{path.name}:{node.lineno}: {of}.{node.attr}"
+            if node.attr == "window":
+                assert of in WINDOWS, where
+            assert node.attr not in ("rows", "counts") or not of.endswith("cache"), where
+        elif isinstance(node, ast.Compare) and not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            kinds = [each for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)]
+            assert not any(each.value in ("cross_attention", "encoder") for each in kinds), path
 
 
 def test_the_root_holds_what_it_may() -> None:

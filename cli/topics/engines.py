@@ -147,8 +147,9 @@ def hugging_face_transformers(asked: Asked) -> Explained:
     )
     first = cache_groups(case.model)[0][0]
     shape = "[batch, KV heads, tokens, head_dim]"
-    if first.rows:
-        shape = f"[{case.batch}, {first.rows[0].heads}, {count(held.tokens)}, {first.rows[0].width}]"
+    if first.grows:
+        _, heads, width = first.row_shapes(held.tokens)[0]
+        shape = f"[{case.batch}, {heads}, {count(held.tokens)}, {width}]"
     return Explained(
         case,
         "U + O",

@@ -52,7 +52,7 @@ def cache_formula(case: Case) -> tuple[str, tuple[Letter, ...]]:
     bill, caches = case.cache(), cache_groups(case.model)
     cache = caches[0][0]
     if len(caches) == 1 and _plain(case.model.layers[0].blocks[0], case.kv) and cache.stored:
-        heads, width = cache.rows[0].heads, cache.rows[0].width
+        _, heads, width = cache.row_shapes(case.tokens)[0]
         each = case.kv.row_bytes(width) / width
         letters = [
             Letter("L", caches[0][1], "layers"),
@@ -66,9 +66,10 @@ def cache_formula(case: Case) -> tuple[str, tuple[Letter, ...]]:
                 f"bytes of a value, {case.kv.name}, scales included",
             ),
         ]
-        if cache.window is None:
+        _, window = cache.label
+        if window is None:
             return "2·L·B·T·K·D·b", tuple(letters)
-        letters.insert(3, Letter("W", cache.window, "window"))
+        letters.insert(3, Letter("W", window, "window"))
         return "2·L·B·min(T, W)·K·D·b", tuple(letters)
     parts, found = [], [Letter("B", case.batch, "sequences")]
     for n, group in enumerate((g for g in bill.groups if g.growing_bytes), 1):

@@ -53,7 +53,7 @@ def pagedattention(asked: Asked) -> Explained:
         ),
     )
     cache = caches[0][0]
-    if len(caches) == 1 and cache.rows and cache.window is None and not cache.state:
+    if len(caches) == 1 and cache.grows and not cache.capped and not cache.state:
         formula = "T / (ceil(T/s)·s)"
         letters = (Letter("T", case.tokens, "tokens"), Letter("s", BLOCK_TOKENS, "tokens of a block"))
     return Explained(

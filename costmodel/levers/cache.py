@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ... import InputError
 from ...models.attention import Attention
+from ...models.block import Block
 from ...models.formats import Format, find_format
-from ...models.spec import Block
 from ..deployment import Deployment
 from ..kv import cache_bill
 from ..setting import Setting

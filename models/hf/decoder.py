@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..attention import Attention, LatentAttention
+from ..block import Block
 from ..ffn import Dense, Experts
-from ..spec import Block, Layer, Norm
+from ..spec import Layer, Norm
 from .fields import REQUIRED, Fields
 from .parts import RMS
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..attention import Attention
+from ..block import Block
 from ..dimensions import rounded_up
 from ..ffn import Dense, Experts, Projections
-from ..spec import Block, Layer
+from ..spec import Layer
 from .decoder import (
     Style,
     attention,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..attention import Attention
+from ..block import Block
 from ..dimensions import ceil_div, rounded_up
 from ..ffn import Dense, Projections
 from ..recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from ..spec import Block, Layer
+from ..spec import Layer
 from .decoder import (
     EXPERT_COUNT,
     Style,

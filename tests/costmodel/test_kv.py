@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infercost import InputError
-from infercost.costmodel.kv import allocate, cache_bill, row_bytes
+from infercost.costmodel.kv import allocate, cache_bill
 from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model, model_names
 from infercost.models.formats import find_format
@@ -60,11 +60,11 @@ def test_groups_sum_to_the_whole(name: str, tokens: int, batch: int) -> None:
 @given(st.integers(1, 16), st.integers(1, 16).map(lambda n: n * 32))
 def test_formats_are_ordered(heads: int, width: int) -> None:
     """Fewer bits, scales and all, never take more: fp32 > 16 bit > 8 bit with scales > 8 > 4 bit."""
-    cache = Attention(heads, heads, width).cache()
+    cache = Attention(heads, heads, width).caches()[0]
     order = ["fp32", "bf16", "q8_0", "fp8", "int4-g32-asym", "int4-g32", "int4"]
-    sizes = [row_bytes(cache, find_format(name)) for name in order]
+    sizes = [cache.bytes_per_token(find_format(name)) for name in order]
     assert sizes == sorted(sizes, reverse=True)
-    assert row_bytes(cache, find_format("fp16")) == row_bytes(cache, find_format("bf16"))
+    assert cache.bytes_per_token(find_format("fp16")) == cache.bytes_per_token(find_format("bf16"))
 
 
 @given(st.integers(1, 5000), st.integers(1, 512), batches)

@@ -13,12 +13,13 @@ from infercost.costmodel.roofline import bound_s, floor_s, step_floor_s
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.hardware.catalogue import load_gpu
 from infercost.models.attention import Attention, CrossAttention, LatentAttention
+from infercost.models.block import Block
 from infercost.models.catalogue import load_model
 from infercost.models.ffn import Dense
 from infercost.models.formats import find_format
 from infercost.models.recipes import find_recipe
 from infercost.models.recurrent import LinearAttention, Recurrent, ShortConvolution, StateSpace
-from infercost.models.spec import Block, Encoder, Layer, Model
+from infercost.models.spec import Encoder, Layer, Model
 
 FP16 = find_format("fp16")
 FFN = Dense(12)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infercost.costmodel.op import Collective, Gather, Gemm, GroupedGemm, Op, Pointwise
+from infercost.costmodel.op import Attend, Collective, Gather, Gemm, GroupedGemm, Op, Pointwise
 from infercost.costmodel.roofline import intensity
 
 sizes = st.integers(1, 20_000)
@@ -57,3 +57,19 @@ def test_pointwise_bytes_are_whole() -> None:
 )
 def test_wire_bytes(name: str, share: float) -> None:
     assert Collective(name, 1000, 8).wire_bytes == 1000 * share
+
+
+@pytest.mark.parametrize(
+    ("new", "context", "pairs", "said"),
+    [
+        (4, 8, 33, "4 queries over 8 keys do not visit 33 pairs"),
+        (4, 8, -1, "do not visit -1 pairs"),
+        (9, 8, 71, "9 causal queries are not all among 8 keys"),
+    ],
+)
+def test_attention_that_cannot_be(new: int, context: int, pairs: int, said: str) -> None:
+    """Fewer keys than causal queries had prefill times take a power of a negative number."""
+    with pytest.raises(ValueError, match=said):
+        Attend(1, new, context, pairs, 8, 8, 64, 64, 256, "fp16")
+    assert Attend(1, 9, 8, 72, 8, 8, 64, 64, 256, "fp16").matmul_flops, "every pair: no query is a key"
+    assert Attend(1, 8, 8, 36, 8, 8, 64, 64, 256, "fp16").matmul_flops

@@ -11,11 +11,12 @@ from infercost.costmodel.forward import ops
 from infercost.costmodel.kv import cache_bill
 from infercost.costmodel.parallel import link_ops, shard
 from infercost.costmodel.roofline import totals
-from infercost.costmodel.sharding import Parallel, kv_heads_per_rank
+from infercost.costmodel.sharding import Parallel
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.costmodel.weights import weight_bill
 from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model
+from infercost.models.dimensions import kv_heads_per_rank
 from infercost.models.formats import find_format
 from infercost.models.recipes import find_recipe
 

@@ -10,6 +10,7 @@ from infercost.models.attention import Attention
 from infercost.models.catalogue import load_model
 from infercost.models.recurrent import StateSpace
 from infercost.models.sheet import model_from_text
+from infercost.models.sheet_text import sheet_text
 from infercost.sheets import MAX_SHEET_BYTES, SheetError
 
 GOOD = """\
@@ -91,6 +92,7 @@ def test_patterns_repeat_and_are_cut() -> None:
             "shares the cache of layer 0",
         ),
         ("head_dim: 16}", "head_dim: 16, shared_from: 9}", "shares the cache of layer 9"),
+        ("head_dim: 16}", "head_dim: 16, shared_from: -1}", "layer 0 shares the cache of layer -1"),
         ("head_dim: 16}", "head_dim: 16, causal: 3}", "must be true or false"),
         (
             "dense: {width: 128}",
@@ -162,3 +164,50 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_model(str(tmp_path) + "/")
     with pytest.raises(Exception, match=r"cannot read .*No such file"):
         load_model(str(tmp_path / "absent.yaml"))
+
+
+SHARING = """
+name: pairs
+source: made up for this test
+hidden: 64
+vocab: 100
+layers: 8
+kinds:
+  own:
+    attention: {heads: 4, kv_heads: 2, head_dim: 16, window: 512}
+  shared:
+    attention: {heads: 4, kv_heads: 2, head_dim: 16, window: 512, shared_from: -1}
+pattern: own shared
+"""
+
+
+def test_a_shared_cache_may_be_named_by_how_far_before_it_stands() -> None:
+    """Four pairs in two kinds, read and written back so."""
+    model = model_from_text(SHARING, "t.yaml")
+    sources = [getattr(layer.blocks[0], "shared_from", 0) for layer in model.layers]
+    assert sources == [None, 0, None, 2, None, 4, None, 6]
+    assert "shared_from: -1}\npattern:" in sheet_text(model)
+    assert model_from_text(sheet_text(model), "t.yaml") == model
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keeps", "reads"),
+    [
+        (", window: 512, shared", ", shared", "of a window of 512", "of all tokens"),
+        ("window: 512, shared", "window: 256, shared", "of a window of 512", "of a window of 256"),
+        (
+            "kv_heads: 2, head_dim: 16, window: 512, s",
+            "kv_heads: 4, head_dim: 16, window: 512, s",
+            "2 x",
+            "4 x",
+        ),
+        ("head_dim: 16, window: 512, s", "head_dim: 32, window: 512, s", "2 x 16", "2 x 32"),
+    ],
+)
+def test_a_shared_cache_holds_what_is_read(old: str, new: str, keeps: str, reads: str) -> None:
+    """A layer that sees all tokens cannot read the rows of a window, nor one of other heads or widths."""
+    assert old in SHARING
+    message = refused(SHARING.replace(old, new))
+    kept, _, read = message.partition(", where it reads ")
+    assert "layer 1 shares the cache of layer 0, which keeps" in kept
+    assert (keeps in kept, reads in read, len(message.splitlines())) == (True, True, 1)

@@ -17,8 +17,8 @@ from infercost.hardware.calibration import FAMILIES, SCHEMA, Calibration, Key, S
 from infercost.hardware.calibration_sheet import MOST_PARAMETERS
 from infercost.hardware.engine import KERNELS, SHARES_OF, Card, Engine, EngineMemory, EngineTimes, Machine
 from infercost.hardware.spec import DTYPES, GENERATIONS, Compute, Gpu, Memory, Price
+from infercost.models.kinds import KINDS
 from infercost.models.recipes import recipe_names
-from infercost.models.sheet import BLOCKS
 from infercost.models.spec import MAX_LAYERS, Encoder, Model, Norm, Stem
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "schemas"
@@ -102,7 +102,7 @@ def model_sheet() -> Schema:
         weights=known,
     )
     sheet["properties"]["source"] = {"type": "string", "minLength": 1}
-    blocks = {name: of_fields(block, ("total",)) for name, block in BLOCKS.items()}
+    blocks = {name: of_fields(block, ("total",)) for name, block in KINDS.items()}
     layer = closed(
         {
             **{name: {"$ref": f"#/$defs/{name}"} for name in blocks},
