@@ -69,7 +69,7 @@ def screen(answer: Answer, point: dict[str, Any], seen: int | None, whole: bool)
     notes.append(f"weights {point['inputs']['weights']}, KV {point['inputs']['kv']}; budget: {_rule(answer)}")
     if answer.concurrency is not None:
         notes.append(
-            f"concurrency: how many caches of {count(load.tokens)} tokens fit beside all else, in parts of one; "
+            f"concurrency: caches of {count(load.tokens)} tokens that fit beside all else, in parts of one; "
             "most: whole sequences, activations counted"
         )
     without = point["share_without_graphs"]
