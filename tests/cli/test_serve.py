@@ -452,7 +452,7 @@ def test_scripts(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0.5s", 0.5), ("50ms", 0.05), ("200 us", 2e-4), ("2", 2.0), ("1.5 S", 1.5)]
+    ("text", "seconds"), [("0.5s", 0.5), ("50ms", 0.05), ("200 us", 2e-4), ("2 s", 2.0), ("1.5 S", 1.5)]
 )
 def test_durations(text: str, seconds: float) -> None:
     assert duration(text, "--ttft") == pytest.approx(seconds)
