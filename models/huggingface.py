@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from .. import InputError
 from ..sheets import nearest, parse_json
-from .hf.class_defaults import CLASS_DEFAULTS
+from .hf.class_defaults import CLASS_DEFAULTS, NESTED_DEFAULTS, NOT_COUNTED
 from .hf.decoder import Style, context_of, stack
 from .hf.families import FAMILIES
 from .hf.fields import Fields
@@ -25,21 +25,6 @@ from .spec import Model
 
 QUANTISATION_FILE = "hf_quant_config.json"
 _TEXT_PARTS = ("text_config", "llm_config", "language_config")
-# Fields of the class: a nested text_config states only what differs from them (LLaVA).
-_SEVEN_B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
-_NESTED_DEFAULTS = {
-    "llama": {**_SEVEN_B, "intermediate_size": 11008},
-    "mistral": {**_SEVEN_B, "intermediate_size": 14336},
-}
-# Options of a class that change its parameters and are not counted here, with the value that is.
-_NOT_COUNTED: dict[str, dict[str, bool]] = {
-    "gpt2": {"add_cross_attention": False},
-    "opt": {"layer_norm_elementwise_affine": True},
-    "phi": {"qk_layernorm": False},
-    "deepseek_v2": {"mlp_bias": False},
-    "seed_oss": {"attention_out_bias": False},
-    "mpt": {"no_bias": True},
-}
 
 
 def read_config(text: str, origin: str) -> dict[str, Any]:
@@ -105,8 +90,8 @@ def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
             kind = inner.text("model_type", default=family)
             if not inner.has("hidden_size", "d_model", "n_embd") and holder.has("hidden_size"):
                 return holder, family  # Qwen2-VL keeps its text keys at the top
-            if kind in _NESTED_DEFAULTS and not inner.has("hidden_size"):
-                shapes = _NESTED_DEFAULTS[kind]
+            if kind in NESTED_DEFAULTS and not inner.has("hidden_size"):
+                shapes = NESTED_DEFAULTS[kind]
                 inner = Fields({**shapes, **inner.data}, outer.origin, outer.inferred, part)
                 inner.infer(f"shapes not in {part}: the class defaults of {kind} (7B)")
             return inner, kind
@@ -116,7 +101,7 @@ def _text_part(outer: Fields, family: str) -> tuple[Fields, str]:
 
 def _decode(f: Fields, family: str) -> Parts:
     f.class_defaults = CLASS_DEFAULTS.get(family, {})
-    for key, idle in _NOT_COUNTED.get(family, {}).items():
+    for key, idle in NOT_COUNTED.get(family, {}).items():
         if f.raw(key) not in (None, idle):
             raise f.error(
                 f"is {str(f.raw(key)).lower()}, which is not counted for '{family}'; write a sheet", key

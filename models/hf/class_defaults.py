@@ -1,4 +1,4 @@
-"""What a key of a config.json means where it is absent, and the class has a value of its own.
+"""All that is known of a class beside its reader: what an absent key means, shapes, options not counted.
 
 Source: the configuration classes of transformers 5.24, compared with them by the live oracle. A key
 that is not here follows from others (head_dim = hidden / heads, KV heads = heads) or is required.
@@ -282,3 +282,19 @@ CLASS_DEFAULTS: dict[str, dict[str, int | bool]] = {
     "starcoder2": {"num_key_value_heads": 2, "intermediate_size": 12288, "use_bias": True},
     "zamba2": {"mamba_ngroups": 1, "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2},
 }
+
+_SEVEN_B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
+NESTED_DEFAULTS = {
+    "llama": {**_SEVEN_B, "intermediate_size": 11008},
+    "mistral": {**_SEVEN_B, "intermediate_size": 14336},
+}
+"""Fields of the class: a nested text_config states only what differs from them (LLaVA)."""
+NOT_COUNTED: dict[str, dict[str, bool]] = {
+    "gpt2": {"add_cross_attention": False},
+    "opt": {"layer_norm_elementwise_affine": True},
+    "phi": {"qk_layernorm": False},
+    "deepseek_v2": {"mlp_bias": False},
+    "seed_oss": {"attention_out_bias": False},
+    "mpt": {"no_bias": True},
+}
+"""Options of a class that change its parameters and are not counted here, with the value that is."""

@@ -21,6 +21,9 @@ from infercost.costmodel.roofline import totals
 from infercost.costmodel.step import Plan, Run, decode, prefill
 from infercost.models.catalogue import load_model, model_names
 from infercost.models.formats import find_format
+from infercost.models.hf.class_defaults import CLASS_DEFAULTS, NESTED_DEFAULTS, NOT_COUNTED
+from infercost.models.hf.families import FAMILIES
+from infercost.models.hf.plain import STYLES
 from infercost.models.huggingface import model_from_config, read_config
 from infercost.models.recipes import find_recipe
 from infercost.models.recurrent import LinearAttention, Recurrent, StateSpace
@@ -124,6 +127,64 @@ def test_configurations_are_exact(name: str) -> None:
     model = model_from_config(CONFIGS[name], f"{name}.json", name)
     hold(name, model)
     assert model_from_text(sheet_text(model), "sheet") == model, "a sheet of it reads back the same"
+
+
+READERS = {**STYLES, **FAMILIES}
+"""What reads each model_type: a function, or a style that one function reads."""
+SHEETS = {
+    "baichuan": "baichuan2-7b",
+    "ernie4_5": "ernie-4.5-0.3b",
+    "exaone4": "exaone-4.0-32b",
+    "gemma": "gemma-7b",
+    "gemma4_text": "gemma-4-26b-a4b",
+    "glm4": "glm-4-9b",
+    "gpt_neox": "pythia-6.9b",
+    "gptj": "gpt-j-6b",
+    "grok-1": "grok-1",
+    "internlm2": "internlm2-7b",
+    "minimax_m2": "minimax-m2.5",
+    "olmo": "olmo-7b",
+    "phi3": "phi-3-mini-4k",
+    "phimoe": "phi-3.5-moe",
+    "qwen2_moe": "qwen1.5-moe-a2.7b",
+    "stablelm": "stablelm-3b-4e1t",
+    "starcoder2": "starcoder2-15b",
+}
+"""Types of which a sheet was made, which is held to the oracle in place of its config.json."""
+LIVE = "test_live_oracle.py compares it with the library, where torch is installed"
+ALIKE = "a style one to three fields away from a held one; the oracle has no row of it"
+NO_CONFIG = {
+    **dict.fromkeys(("arcee", "ernie4_5_moe", "olmo3", "smollm3"), LIVE),
+    **dict.fromkeys(("hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe"), LIVE),
+    **dict.fromkeys(("internlm3", "seed_oss", "mimo", "glm", "cohere2", "nemotron"), ALIKE),
+    **dict.fromkeys(("nemotron-nas", "deci"), "one file of 80 layers, too long to be kept; shared/ has it"),
+    **dict.fromkeys(("minimax", "minimax_text_01"), "456B: no sheet, and the oracle has no row of it"),
+    "bert": "an encoder alone: nothing is generated with it, so there are no rows to hold it to",
+    "lfm2": "test_gguf.py reads one, from the keys of a GGUF; the oracle has no row of it",
+}
+"""Readers that no configuration holds, and why."""
+
+
+def types_of(config: dict[str, Any]) -> set[str]:
+    inner = [config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)]
+    return {part["model_type"] for part in (config, *inner) if "model_type" in part}
+
+
+GOLDEN_TYPES = set().union(*map(types_of, CONFIGS.values()))
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_every_reader_is_held_to_a_configuration(family: str) -> None:
+    """A new model_type needs a line in golden/configs.yaml, its rows in oracle.yaml, or its reason above."""
+    held = {*GOLDEN_TYPES, *SHEETS} & set(READERS)
+    alike = any(READERS[family] == READERS[other] for other in held)
+    assert alike != (family in NO_CONFIG), NO_CONFIG.get(family, "neither a configuration nor a reason")
+    assert family not in SHEETS or SHEETS[family] in ORACLE
+
+
+def test_what_is_known_of_a_class_is_of_one_that_is_read() -> None:
+    for table in (CLASS_DEFAULTS, NESTED_DEFAULTS, NOT_COUNTED, SHEETS, NO_CONFIG):
+        assert set(table) <= set(READERS)
 
 
 def oracle_files() -> list[str]:
