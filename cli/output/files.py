@@ -175,6 +175,12 @@ def _lock(handle: int) -> bool | None:
     return True
 
 
+def lock_of(path: Path) -> Path:
+    """The file that is locked by who writes `path`."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.infercost-lock")
+
+
 @contextmanager
 def only_writer(path: Path, what: str, wait: float = 0.0) -> Iterator[None]:
     """Be the only process that writes `path` and what belongs to it, for as long as this lasts.
@@ -182,10 +188,9 @@ def only_writer(path: Path, what: str, wait: float = 0.0) -> Iterator[None]:
     By a locked file beside it, which ends with the process however it ends. Raises BusyError where another
     process is there and does not leave within `wait` seconds.
     """
-    target = Path(os.path.realpath(path))
-    place = os.path.join(target.parent, f".{target.name}.infercost-lock")
     until = time.monotonic() + wait
     try:
+        place = str(lock_of(path))
         while (held := _held(place)) is None:
             if time.monotonic() >= until:
                 raise BusyError(f"{what} is writing {path} now: wait for it, or write elsewhere")
