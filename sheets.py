@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +23,7 @@ from . import InputError
 
 AT_HAND: ContextVar[Mapping[str, Any]] = ContextVar("at_hand", default=MappingProxyType({}))
 """Models and GPUs that a Python caller holds as objects, by the names the catalogues find them under."""
+_ONLY_FILES: ContextVar[bool] = ContextVar("only_files", default=False)
 MAX_SHEET_BYTES = 1 << 20
 MAX_CONFIG_BYTES = 4 << 20
 MAX_LINE = 1 << 16
@@ -100,24 +103,92 @@ def read_file(path: Path, most: int = MAX_SHEET_BYTES, kind: str = "a sheet") ->
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A file to read from. Raises InputError for what is none, or fails while it is read.
 
-    A named pipe is refused: without a writer it is waited for without end. Those of a shell's `<(...)`
-    are open already, and are read.
+    What it is, is asked of the opened file, whatever its name: named pipes, terminals and other devices would
+    be waited for, or never end. A pipe without a name that is open here already, as a shell's `<(...)`, is
+    read, but standard input is not: `-` reads that, where anything does.
     """
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the file in it")
-        if path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc"):
-            raise InputError(f"{path} is a named pipe; give a file")
-        file = path.open("rb")
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115 (closed below)
     except InputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     try:
         with file:
+            problem = _unfit(path, file.fileno())
+            if problem:
+                raise InputError(f"{path} is {problem}; give a file")
             yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def only_files() -> Iterator[None]:
+    """For as long as this lasts pipes are not read either: who names what is read is not trusted."""
+    before = _ONLY_FILES.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_FILES.reset(before)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe, and without taking a terminal for ours."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
+def _unfit(path: Path, number: int) -> str:
+    """What an opened file is, where that is nothing to read from."""
+    found = os.fstat(number)
+    standard = _of_descriptor(found, 0) and descriptor_of(path) == 0
+    if standard:
+        return "standard input"
+    if stat.S_ISREG(found.st_mode):
+        return ""
+    if not stat.S_ISFIFO(found.st_mode):
+        return "a device or a socket, not a file"
+    nameless = _nameless_pipe(found) and descriptor_of(path) is not None
+    if not nameless or _ONLY_FILES.get():
+        return "a named pipe" if not nameless else "a pipe"
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(number, True)
+    return ""
+
+
+def _of_descriptor(found: os.stat_result, number: int) -> bool:
+    try:
+        return os.path.samestat(found, os.fstat(number))
+    except OSError:
+        return False
+
+
+def _nameless_pipe(found: os.stat_result) -> bool:
+    """Whether a pipe stands in no folder: it then is of the same device as one that is made here."""
+    ends = os.pipe()
+    try:
+        return os.fstat(ends[0]).st_dev == found.st_dev
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def descriptor_of(path: Path) -> int | None:
+    """The number of this process's open file that a path names, through links: `/dev/stdin` is 0."""
+    name = os.fspath(path)
+    for _ in range(40):
+        folder, last = os.path.split(name)
+        folder = os.path.realpath(folder or ".")
+        if last.isascii() and last.isdigit() and len(last) < 10 and folder.startswith(("/dev/", "/proc/")):
+            own = ("/dev/fd", *map(os.path.realpath, ("/proc/self/fd", "/proc/thread-self/fd")))
+            return int(last) if folder in own else None
+        try:
+            name = os.path.join(folder, os.readlink(os.path.join(folder, last)))
+        except (OSError, ValueError, AttributeError):
+            return None
+    return None
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -70,7 +70,7 @@ def grouped(parts: list[str]) -> list[str]:
 
     Powers of two are lengths that people do ask about in lists: `128,256`.
     """
-    if all(part.isascii() and part.isdigit() and int(part).bit_count() == 1 and part[0] != "0" for part in parts):
+    if all(part.isdecimal() and int(part).bit_count() == 1 and part[0] != "0" for part in parts):
         return []
     out: list[str] = []
     rest, apart = list(parts), False

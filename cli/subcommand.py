@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from .. import InfercostError, InputError
-from ..sheets import nearest
+from ..sheets import nearest, only_files
 from .app import COMMANDS
 from .errors import INTERRUPTED
 from .output.report import Report, handed_over
@@ -36,7 +36,7 @@ def document_of(words: tuple[str, ...]) -> dict[str, Any]:
     old = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), only_files():
             _refuse_all_but_questions(command_of(name), name, rest)
             report = report_of(name, (*rest, "--json"))
     finally:

@@ -178,7 +178,7 @@ def sweep(
 
 def _destination(sink: Sink) -> tuple[Sink, str | None]:
     """The output options, and the format of a file that is written part by part (None: all at once)."""
-    from .sweep_files import form_of
+    from .sweep_described import form_of
 
     parse_assertions(sink.conditions or ())
     asked = None if sink.format is None else sink.format.lower()

@@ -7,22 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import InputError
-from .sweep_files import (
-    Described,
-    about_path,
-    best_of,
-    described,
-    form_of,
-    join_shards,
-    parquet,
-    read_rows,
-    replacing,
-    write_columns,
-)
+from .output.files import only_writer, replacing
+from .sweep_described import MOST_SHARDS, Described, about_path, described, forget_if, form_of
+from .sweep_files import best_of, checked_place, join_shards, parquet, read_rows, write_columns
 from .sweep_filter import Filter
+from .sweep_stream import WRITING
 from .sweep_summary import MOST_REASONS, write_about
-
-MOST_SHARDS = 100_000
 
 
 def merge_files(output: Path, parts: list[Path]) -> dict[str, Any]:
@@ -30,6 +20,12 @@ def merge_files(output: Path, parts: list[Path]) -> dict[str, Any]:
 
     Raises InputError where a shard is missing, there twice, of another sweep or not whole.
     """
+    checked_place(output)
+    with only_writer(output, WRITING):
+        return _merged(output, parts)
+
+
+def _merged(output: Path, parts: list[Path]) -> dict[str, Any]:
     form = form_of(output)
     if form is None:
         raise InputError(f"{output}: the suffix says the format, .csv, .jsonl or .parquet")
@@ -46,16 +42,19 @@ def merge_files(output: Path, parts: list[Path]) -> dict[str, Any]:
     chunks, many = int(first.about["chunks"]), first.shard[1]
     counts = [int(shards[chunk % many].about["chunk_points"][chunk // many]) for chunk in range(chunks)]
     if wanted.compares:
-        best = best_of((read_rows(one.path, one.form, headed=True) for one in shards), wanted)
-        with replacing(output) as temporary:
-            write_columns(temporary, best, form, whole=True)
-        size, points = output.stat().st_size, len(best["point"])
+        rows = (read_rows(one.path, one.form, True, one.about["points"]) for one in shards)
+        best = best_of(rows, wanted)
+        with replacing(output) as file:
+            write_columns(file, best, form, whole=True)
+            size, points = file.tell(), len(best["point"])
+            forget_if(output, size)
     else:
         turns = ((shards[chunk % many].path, counts[chunk]) for chunk in range(chunks))
         size, points = join_shards(output, form, turns), sum(counts)
     impossible: Counter[str] = Counter()
     for one in shards:
-        impossible.update({each["reason"]: each["points"] for each in one.about["impossible"]})
+        for each in one.about["impossible"]:
+            impossible[each["reason"]] += each["points"]
     about = dict(first.about)
     about |= {"shard": [1, 1], "points": points, "bytes": size, "chunk_points": counts}
     about["impossible"] = [{"reason": why, "points": n} for why, n in impossible.most_common(MOST_REASONS)]

@@ -12,7 +12,8 @@ from .output.report import Report, Table, write_file
 from .price import price_notes
 from .room import FITS
 from .stand_ins import stand_ins
-from .sweep_files import SCHEMA, rows_of
+from .sweep_described import SCHEMA
+from .sweep_files import rows_of
 from .sweep_filter import LEAST, MOST, Filter, measure, taken
 from .sweep_grid import Grid
 from .sweep_points import INPUTS, KINDS, Columns

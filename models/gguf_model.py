@@ -154,7 +154,7 @@ class Reader:
         self.outer: dict[str, TensorInfo] = {}
         for tensor in tensors:
             parts = tensor.name.split(".", 2)
-            if parts[0] == "blk" and len(parts) == 3 and parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < 6:
+            if parts[0] == "blk" and len(parts) == 3 and parts[1].isdecimal() and len(parts[1]) < 6:
                 self.layers.setdefault(int(parts[1]), {})[parts[2]] = tensor
             else:
                 self.outer[tensor.name] = tensor

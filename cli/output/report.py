@@ -202,49 +202,6 @@ def write_file(path: Path, content: str | bytes) -> None:
 
     Devices and pipes are written in place. Raises InputError where the place cannot be written.
     """
-    import tempfile
+    from .files import write_file as write
 
-    try:
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder")
-        in_place = str(path).startswith("/dev/") or (target.exists() and not target.is_file())
-        if in_place:
-            opener = _at_once if target.is_fifo() else None
-            with open(path, "wb", opener=opener) as file:
-                file.write(data)
-            return
-        if target.exists() and not os.access(target, os.W_OK):
-            raise InputError(f"cannot write {path}: it is read-only")
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".infercost.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(handle)  # the rename may outlive a power failure that the content did not
-            os.chmod(temporary, mode)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot write {path}: {error}") from None
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a named pipe that someone reads; an OSError where no one does, in place of waiting for it."""
-    handle = os.open(path, flags | os.O_NONBLOCK)
-    os.set_blocking(handle, True)
-    return handle
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    write(path, content)

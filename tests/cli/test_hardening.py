@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from infercost import InputError
-from infercost.cli.output.report import write_file
+from infercost.cli.output import files
+from infercost.cli.output.files import BusyError, only_writer, replacing, write_file
 from infercost.models.gguf import MAX_HELD, MAX_TEXTS
 from infercost.sheets import MAX_LINE, MAX_PARTS
 
@@ -294,3 +295,164 @@ def test_killed_at_any_moment_a_file_is_the_old_or_the_new(tmp_path: Path) -> No
         writer.wait()
         writer.stdout.close()
         assert path.read_text(encoding="utf-8") in texts
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_below_dev_is_written_beside_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a place is decides, not how it is spelt."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("/dev/shm is not there: no other folder below /dev takes files")
+    path = Path("/dev/shm") / f"infercost-{os.getpid()}.json"
+    spelt = Path("/dev/..") / tmp_path.relative_to("/") / "x.json"
+    try:
+        for place in (path, spelt):
+            write_file(place, "old")
+            before = place.stat().st_ino
+            with pytest.raises(TypeError), replacing(place) as file:
+                file.writelines([b"ne", None])  # type: ignore[list-item]
+            assert place.read_text(encoding="utf-8") == "old"
+            kept = place.open("rb")  # so that its number is not given out again
+            write_file(place, "new")
+            assert place.stat().st_ino != before
+            kept.close()
+    finally:
+        path.unlink(missing_ok=True)
+    assert names(tmp_path) == ["x.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no Unix: neither modes nor descriptors by name")
+def test_descriptors_are_written_where_they_are(tmp_path: Path) -> None:
+    """`-o /dev/stdout > file` goes on behind what stands there."""
+    script = f"(echo first; {sys.executable} -m infercost {' '.join(KV)} -o /dev/stdout -f json) > out"
+    subprocess.run(["bash", "-c", script], check=True, cwd=tmp_path)
+    first, rest = (tmp_path / "out").read_text(encoding="utf-8").split("\n", 1)
+    assert first == "first"
+    assert json.loads(rest)["schema"] == "infercost.kv/1"
+
+
+def test_a_temporary_file_is_new_and_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "x.json"
+    victim.write_text("precious", encoding="utf-8")
+    path.write_text("old", encoding="utf-8")
+    path.chmod(0o600)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "urandom", bytes)  # a name that can be guessed
+        with replacing(path):
+            (temporary,) = set(names(tmp_path)) - {"victim", "x.json"}
+        (tmp_path / temporary).symlink_to(victim)
+        with pytest.raises(InputError, match="File exists"):
+            write_file(path, "new")
+        (tmp_path / temporary).unlink()
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    write_file(link, "new")
+    assert link.is_symlink()
+    assert (path.read_text(encoding="utf-8"), victim.read_text(encoding="utf-8")) == ("new", "precious")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert names(tmp_path) == ["link.json", "victim", "x.json"]
+
+
+def test_what_killed_writers_left_is_cleared(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="no locks of Unix: what was left stays")
+    path = tmp_path / "x.json"
+    script = (
+        "import os, pathlib, sys\nfrom infercost.cli.output.files import replacing\n"
+        "with replacing(pathlib.Path(sys.argv[1])) as file:\n    os._exit(9)\n"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    (tmp_path / ".infercost.other").write_text("another's", encoding="utf-8")
+    (tmp_path / ".x.json.123").write_text("another's", encoding="utf-8")
+    assert len(names(tmp_path)) == 3, "the second cleared what the first left"
+    with replacing(path) as file:
+        file.write(b"first")
+        assert len(names(tmp_path)) == 3
+        write_file(path, "second")  # which leaves that of the first, who still writes
+        assert len(names(tmp_path)) == 4
+    assert names(tmp_path) == [".infercost.other", ".x.json.123", "x.json"]
+    assert path.read_text(encoding="utf-8") == "first"
+
+
+def test_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.csv"
+    for without in (False, True):
+        if without:
+            monkeypatch.setattr(files, "_lock", lambda handle: None)
+        for _ in range(2):
+            with (
+                only_writer(path, "another sweep"),
+                pytest.raises(BusyError, match="another sweep is writing"),
+                only_writer(path, "another sweep"),
+            ):
+                pass
+            assert names(tmp_path) == []
+    left = tmp_path / ".x.csv.infercost-lock-pid"
+    left.write_text(f"{2**30} {os.uname().nodename}", encoding="utf-8")
+    with only_writer(path, "another sweep"):
+        assert left.read_text(encoding="utf-8").startswith(f"{os.getpid()} ")
+    left.write_text("1 elsewhere", encoding="utf-8")
+    with pytest.raises(BusyError), only_writer(path, "another sweep"):
+        pass
+
+
+def budgets_of(folder: Path, model: Path | str) -> Path:
+    """A budgets file with one check, of a model."""
+    path = folder / "budgets.yaml"
+    text = f"checks:\n  a: {{run: kv --seq 1 --model {model}, expr: logical_bytes, max: 1}}\n"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+SPELT = ("{}", "/dev/..{}", "/proc/self/root{}")
+
+
+@without_pipes
+@pytest.mark.parametrize("spelt", SPELT)
+def test_a_named_pipe_is_one_however_it_is_spelt(spelt: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    name = spelt.format(path)
+    if not Path(name).is_fifo():
+        pytest.skip("no such name here")
+    one_line(run("kv", "--seq", "1", "--model", name), "is a named pipe")
+    budgets = budgets_of(tmp_path, name)
+    assert "is a named pipe" in run("check", str(budgets)).err
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="descriptors have no names here")
+@pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "stdin.yaml"])
+def test_standard_input_is_read_by_its_dash_alone(name: str, tmp_path: Path) -> None:
+    """Be it a pipe or a file: neither by a command nor by a check."""
+    if name == "stdin.yaml":
+        (tmp_path / name).symlink_to("/dev/stdin")
+    sheet = Path(__file__).parents[2] / "models" / "sheets" / "gpt2.yaml"
+    budgets = budgets_of(tmp_path, tmp_path / name)
+    ends = os.pipe()
+    try:
+        for given in (ends[0], sheet.open("rb")):
+            for args in (("kv", "--seq", "1", "--model", str(tmp_path / name)), ("check", str(budgets))):
+                found = infercost(*args, stdin=given, cwd=tmp_path)
+                assert found.returncode == 2
+                assert "is standard input; give a file" in found.stderr
+    finally:
+        os.close(ends[0])
+        os.close(ends[1])
+
+
+@without_pipes
+def test_a_check_reads_no_pipe_that_is_open(run: Run, tmp_path: Path) -> None:
+    ends = os.pipe()
+    try:
+        name = f"/dev/fd/{ends[0]}"
+        if not Path(name).exists():
+            pytest.skip("descriptors have no names here")
+        budgets = budgets_of(tmp_path, name)
+        assert f"{name} is a pipe; give a file" in run("check", str(budgets)).err
+    finally:
+        os.close(ends[0])
+        os.close(ends[1])
