@@ -45,7 +45,7 @@ def shard_model(model: Model, parallel: Parallel, stage: int = 0) -> Model:
         raise InputError(
             f"pp {parallel.pp}: layers of {model.name} share caches; cutting them is not modelled"
         )
-    layers = tuple(shard_layer(layer, parallel) for layer in stage_layers(model, parallel, stage))
+    layers = _shared_out(stage_layers(model, parallel, stage), parallel)
     encoder = model.encoder
     if encoder is not None:
         encoder = replace(encoder, layers=tuple(shard_layer(layer, parallel) for layer in encoder.layers))
@@ -91,6 +91,15 @@ def _owning(layers: tuple[Layer, ...], start: int) -> tuple[Layer, ...]:
         replace(layer, blocks=tuple(here(block, index) for block in layer.blocks))
         for index, layer in enumerate(layers)
     )
+
+
+def _shared_out(layers: tuple[Layer, ...], parallel: Parallel) -> tuple[Layer, ...]:
+    """`shard_layer` of each, once for each object: a model of many layers has few."""
+    done: dict[int, Layer] = {}
+    for layer in layers:
+        if id(layer) not in done:
+            done[id(layer)] = shard_layer(layer, parallel)
+    return tuple(done[id(layer)] for layer in layers)
 
 
 def shard_layer(layer: Layer, parallel: Parallel) -> Layer:

@@ -6,6 +6,7 @@ import copy
 import doctest
 import importlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -107,6 +108,12 @@ def test_sheets_in_the_docs_are_the_examples() -> None:
         assert f"```yaml\n{text}```" in page
         named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
         assert (DOCS / "example" / named).is_file()
+
+
+def test_files_that_extending_names_are_there() -> None:
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`(?:python |pytest )?([a-z_]+(?:/[\w./]+)+)[^`]*`", page):
+        assert "NAME" in name or (ROOT / name).exists(), name
 
 
 def test_every_schema_and_page_is_listed() -> None:
