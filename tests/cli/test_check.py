@@ -642,3 +642,37 @@ def test_update_of_a_file_that_was_changed_meanwhile(
         )
         assert path.read_text(encoding="utf-8") == before.replace(old, new, 1)
         path.write_text(before, encoding="utf-8")
+
+
+def test_a_check_starts_no_processes(
+    budgets: Callable[..., str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from infercost.cli import sweep_run
+
+    monkeypatch.setattr(sweep_run, "_start", None)
+    command = "sweep --model gpt2 --batch 1..300+1 --prompt 1..300+1 --gen 2 --top 1 --by ttft"
+    expr = "points[0].ttft_s.expected"
+    asked: list[int] = []
+    real = sweep_run.results
+
+    def counted(task: Any, work: Any, chunks: Any, jobs: int) -> Any:
+        asked.append(jobs)
+        return real(task, work, chunks[:1], jobs)
+
+    monkeypatch.setattr("infercost.cli.sweep.results", counted)
+    assert (
+        run(
+            "check", budgets(a=held("max", 1, expr, command), b=held("max", 1, expr, command + " --jobs 1"))
+        ).code
+        == 0
+    )
+    assert asked == [1, 1]
+    refused = run("check", budgets(a=held("max", 1, expr, command + " --jobs 256")))
+    assert (refused.code, "--jobs starts processes; a check runs in one" in refused.err) == (2, True)
+
+
+def test_words_of_a_check_are_of_bounded_length(budgets: Callable[..., str], run: Run) -> None:
+    words = ["kv", "--model", "gpt2", "--seq", "1", "--assert", "a < x" + " " * 900_000 + "y"]
+    assert (
+        "a word of more than 4,000 characters" in run("check", budgets(a=held("max", 1) | {"run": words})).err
+    )
