@@ -21,14 +21,18 @@ COMPARE = {
 Condition = tuple[str, str, Any, str]
 """(path, comparison, value, the value as it was written)."""
 
-_CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
+_CONDITION = re.compile(r"([A-Za-z_][\w.\[\]-]*)\s*(<=|>=|==|!=|<|>)\s*(\S.*)")
+"""Of a stripped text. No space follows a run of spaces, so each is looked at once, however many there are."""
+
+
+_INDEX = re.compile(r"[0-9]{1,18}")
 
 
 def parse_assertions(conditions: Iterable[str], option: str = "--assert") -> list[Condition]:
     """Conditions taken apart. Raises InputError for one that is none, before anything is printed."""
     out: list[Condition] = []
     for text in conditions:
-        match = _CONDITION.fullmatch(text)
+        match = _CONDITION.fullmatch(text.strip())
         if match is None:
             raise InputError(
                 f"{option} '{text[:80]}' is not 'key comparison value', such as 'logical_bytes < 20e9'"
@@ -97,7 +101,7 @@ def look_up(document: Any, path: str, option: str) -> Any:
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(step) and int(step) < len(value):
             value = value[int(step)]
         elif isinstance(value, list) and any(isinstance(v, dict) and v.get("name") == step for v in value):
             value = next(v for v in value if isinstance(v, dict) and v.get("name") == step)
@@ -106,7 +110,7 @@ def look_up(document: Any, path: str, option: str) -> Any:
             deeper = _paths_to(document, step)
             hint = nearest(step, names) or (f"; there is {' and '.join(deeper)}" if deeper else "")
             hint = hint or (f"; keys here: {', '.join(names[:12])}" if names else "")
-            raise InputError(f"{option}: there is no '{step}' in '{path}'{hint}")
+            raise InputError(f"{option}: there is no '{step[:60]}' in '{path[:200]}'{hint}")
     return value
 
 

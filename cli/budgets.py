@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import InputError
-from ..sheets import Section, SheetError, kind_of, read_file, read_yaml
+from ..sheets import MAX_TEXT, Section, SheetError, kind_of, read_file, read_yaml
 from .assertions import is_number, literal
 from .sizes import byte_size, duration, share
 
@@ -126,6 +126,8 @@ def _words(section: Section) -> tuple[str, ...]:
             if not isinstance(item, str) and not is_number(item):
                 raise section.error(f"is a list of words, and {kind_of(item)} is none", "run")
         words = [str(item) for item in value]
+        if any(len(word) > MAX_TEXT for word in words):
+            raise section.error(f"has a word of more than {MAX_TEXT:,} characters", "run")
         if not all(word.isprintable() for word in words):
             raise section.error("holds control characters", "run")
     else:

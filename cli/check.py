@@ -151,13 +151,33 @@ def _updated(budgets: Budgets, results: list[Judged]) -> list[Judged]:
         return results
     new = {each.check.name: each.value for each in recorded if each.value != each.check.limit}
     if new:
-        write_file(budgets.path, with_baselines(budgets, new))
+        _record(budgets, new)
     return [
         Judged(each.check._replace(limit=each.value), each.value, True, before=each.check.limit, updated=True)
         if each.check.name in new
         else each
         for each in results
     ]
+
+
+MOST_WAITING = 20.0
+"""Seconds for which another --update of the same file is waited for: it takes a moment."""
+
+
+def _record(budgets: Budgets, new: dict[str, Any]) -> None:
+    """Write baselines into the file as it is now: others may have been written since it was read."""
+    from .output.files import only_writer
+
+    with only_writer(budgets.path, "another check --update", MOST_WAITING):
+        now = read_budgets(budgets.path)
+        asked = {each.name: each for each in budgets.checks}
+        there = {each.name: each for each in now.checks}
+        for name in new:
+            # Its line and its baseline may be others by now, the question may not.
+            each = there.get(name)
+            if each is None or each._replace(line=0, limit=0) != asked[name]._replace(line=0, limit=0):
+                raise InputError(f"--update: {name} of {budgets.path} was changed meanwhile: run it again")
+        write_file(budgets.path, with_baselines(now, new))
 
 
 def _report(file: str, results: list[Judged], head: dict[str, Any]) -> Report:

@@ -20,6 +20,8 @@ from .output.report import Report, handed_over
 
 WRITERS = ("output", "plot", "save", "save_to", "results", "write")
 """Parameters that make a command write a file: refused where a command only answers."""
+PROCESSES = "jobs"
+"""The parameter that says how many processes a command starts."""
 
 
 def document_of(words: tuple[str, ...]) -> dict[str, Any]:
@@ -37,8 +39,8 @@ def document_of(words: tuple[str, ...]) -> dict[str, Any]:
     sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
         with contextlib.redirect_stdout(io.StringIO()), only_files():
-            _refuse_all_but_questions(command_of(name), name, rest)
-            report = report_of(name, (*rest, "--json"))
+            alone = _refuse_all_but_questions(command_of(name), name, rest)
+            report = report_of(name, (*rest, *alone, "--json"))
     finally:
         sys.stdin = old
     return as_printed(report)
@@ -78,8 +80,11 @@ def command_of(name: str) -> Any:
     return typer.main.get_command(importlib.import_module(f"{__package__}.{name}").app)
 
 
-def _refuse_all_but_questions(command: Any, name: str, words: tuple[str, ...]) -> None:
-    """Take the command line apart as the command will, unrun: it is to print JSON and no more."""
+def _refuse_all_but_questions(command: Any, name: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Take the command line apart as the command will, unrun: it is to print JSON and no more.
+
+    Gives the words that keep it to this process.
+    """
     left = list(words)
     while True:
         context = command.context_class(command, info_name=name, **command.context_settings)
@@ -87,9 +92,12 @@ def _refuse_all_but_questions(command: Any, name: str, words: tuple[str, ...]) -
         for parameter in command.params:
             if parameter.name in WRITERS and parameter.name in given:
                 raise InputError(f"{parameter.opts[0]} writes a file; a check only reads")
+            if parameter.name == PROCESSES and given.get(PROCESSES, "1") != "1":
+                raise InputError(f"{parameter.opts[0]} starts processes; a check runs in one")
         inner = getattr(command, "commands", {}).get(left[0]) if left else None
         if inner is None:
             break
         command, name, left = inner, f"{name} {left[0]}", left[1:]
     if not any(parameter.name == "json" for parameter in command.params):
         raise InputError(f"infercost {name} has no JSON")
+    return ("--jobs", "1") if any(parameter.name == PROCESSES for parameter in command.params) else ()

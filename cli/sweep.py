@@ -26,7 +26,7 @@ from .price import checked_price
 from .sizes import duration, token_list, words
 from .sweep_filter import MEASURES, Collector, Filter, conditions
 from .sweep_grid import MOST_VALUES, Grid, Ranks
-from .sweep_run import MOST_JOBS, Progress, Work, computed, failing, results
+from .sweep_run import MOST_JOBS, Progress, Target, Work, computed, failing, results
 from .sweep_summary import Totals, reason_notes
 from .sweep_summary import report as in_memory
 from .text import plural
@@ -161,7 +161,7 @@ def sweep(
         top,
     ).checked()
     part = _shard(shard)
-    processes = _jobs(jobs)
+    processes, fewer = _jobs(jobs)
     # Many chunks are computed: cyclic garbage is worth looking for here.
     gc.enable()
     if form is None:
@@ -169,11 +169,17 @@ def sweep(
             raise InputError(
                 "--shard is for files that are merged: give --output FILE.csv, .jsonl or .parquet"
             )
-        _to_memory(Work(grid, wanted), processes, into, what_if.given())
+        _to_memory(Work(grid, wanted), processes, into, what_if.given(), fewer)
     else:
         conditions(asserted, "--assert")
         work = Work(grid, wanted, asserted)
-        _to_file(work, form, part, processes, restart, into, what_if.given())
+        _to_file(
+            work,
+            Target(Path(str(into.output)), form, part, processes, restart, into.quiet),
+            into,
+            what_if.given(),
+            fewer,
+        )
 
 
 def _destination(sink: Sink) -> tuple[Sink, str | None]:
@@ -244,15 +250,20 @@ def _shard(text: str | None) -> tuple[int, int]:
     return found
 
 
-def _jobs(asked: int | None) -> int:
+def _jobs(asked: int | None) -> tuple[int, list[str]]:
+    """How many processes, never more than there are cores; a note where that is fewer than were asked for."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = min((len(affinity(0)) if affinity else os.cpu_count()) or 1, MOST_JOBS)
     if asked is None:
-        return min(os.cpu_count() or 1, MOST_JOBS)
+        return cores, []
     if not 1 <= asked <= MOST_JOBS:
         raise InputError(f"--jobs is between 1 and {MOST_JOBS}, not {asked}")
-    return asked
+    if asked <= cores:
+        return asked, []
+    return cores, [f"--jobs {asked}: a process for each core that may be used here, {cores} in all"]
 
 
-def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int]) -> None:
+def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int], said: list[str]) -> None:
     """Points that are few enough to be shown or written at once."""
     grid, collector, totals = work.grid, Collector(work.wanted), Totals()
     progress = Progress(grid.points, sink.quiet)
@@ -272,25 +283,18 @@ def _to_memory(work: Work, jobs: int, sink: Sink, what_if: dict[str, int]) -> No
         write_stdout(as_text(columns, "jsonl"))
         _held_to(failing(columns, tuple(sink.conditions or ())), len(columns["point"]))
         return
-    emit(in_memory(grid, work.wanted, what_if, totals, columns), sink)
+    shown = in_memory(grid, work.wanted, what_if, totals, columns)
+    shown.notes += said
+    emit(shown, sink)
 
 
-def _to_file(
-    work: Work,
-    form: str,
-    shard: tuple[int, int],
-    jobs: int,
-    restart: bool,
-    sink: Sink,
-    what_if: dict[str, int],
-) -> None:
+def _to_file(work: Work, target: Target, sink: Sink, what_if: dict[str, int], said: list[str]) -> None:
     """Points of any number, part by part."""
-    from .sweep_stream import Target, stream
+    from .sweep_stream import stream
 
     begin = time.monotonic()
-    assert sink.output is not None
-    output = Path(sink.output)
-    done = stream(work, Target(output, form, shard, jobs, restart, sink.quiet), what_if)
+    output, shard = target.output, target.shard
+    done = stream(work, target, what_if)
     took = time.monotonic() - begin
     totals = done.totals
     fewer = totals.points != work.grid.points
@@ -308,6 +312,7 @@ def _to_file(
         notes.append(f"{plural(done.computed, 'point')} computed in {took:,.1f} s: {rate:,.0f} a second")
     if shard != (1, 1):
         notes.append(f"shard {shard[0]} of {shard[1]}: `infercost sweep merge` joins them")
+    notes += said
     quiet = [str(totals.points)]
     emit(Report({}, lines, None, notes, quiet=quiet), Sink(quiet=sink.quiet))
     _held_to(totals.failed, totals.points)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from .sweep_filter import Filter, conditions, holds, kept
@@ -24,6 +25,17 @@ class Work(NamedTuple):
     grid: Grid
     wanted: Filter
     asserted: tuple[str, ...] = ()
+
+
+class Target(NamedTuple):
+    """Where a sweep is written, which shard of it, and how."""
+
+    output: Path
+    form: str
+    shard: tuple[int, int] = (1, 1)
+    jobs: int = 1
+    restart: bool = False
+    quiet: bool = False
 
 
 class Result(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import InputError
@@ -13,21 +12,10 @@ from .output.files import lock_of, only_writer, replacing
 from .sweep_described import about_path, described, forget_if
 from .sweep_files import Note, Parts, best_of, checked_place, join_parts, parquet, read_rows, write_columns
 from .sweep_grid import CHUNK_POINTS, mine
-from .sweep_run import Progress, Work, computed, failing, results
+from .sweep_run import Progress, Target, Work, computed, failing, results
 from .sweep_summary import Totals, describe, write_about
 
 WRITING = "another sweep or merge"
-
-
-class Target(NamedTuple):
-    """Where a sweep is written, which shard of it, and how."""
-
-    output: Path
-    form: str
-    shard: tuple[int, int] = (1, 1)
-    jobs: int = 1
-    restart: bool = False
-    quiet: bool = False
 
 
 class Written(NamedTuple):

@@ -8,6 +8,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infercost import DeviceError, InputError
+from infercost.cli import check as check_module
 from infercost.cli.app import COMMANDS
 from infercost.cli.budgets import Check, parse_budgets, unit_of, with_baselines
 from infercost.cli.judging import judge
@@ -593,3 +596,83 @@ def test_the_action_and_the_hook_call_what_there_is(run: Run) -> None:
     assert hook["entry"] == "infercost check"
     assert re.search(hook["files"], "models/config.json")
     assert re.search(hook["files"], "ci/budgets.yaml")
+
+
+def test_updates_at_once_lose_nothing(budgets: Callable[..., str], tmp_path: Path) -> None:
+    """Each of another check; all of them are in the file, which nothing is left beside."""
+    names = [f"c{i}" for i in range(6)]
+    path = budgets(
+        **{name: held("baseline", 1, run=f"kv --model gpt2 --seq {i + 1}") for i, name in enumerate(names)}
+    )
+    command = [sys.executable, "-m", "infercost", "check", path, "--update", "--only"]
+    running = [subprocess.Popen([*command, name], stdout=subprocess.DEVNULL) for name in names]
+    assert [each.wait(timeout=120) for each in running] == [0] * len(names)
+    assert all(each["baseline"] > 1 for each in yaml.safe_load(Path(path).read_text())["checks"].values())
+    assert list(tmp_path.iterdir()) == [Path(path)]
+
+
+def test_update_of_a_file_that_was_changed_meanwhile(
+    budgets: Callable[..., str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What else was written there stays; a figure goes to no other question than was asked."""
+    path = Path(budgets(a=held("baseline", 1), b=held("baseline", 1)))
+    real = check_module._run
+
+    def changing(old: str, new: str) -> None:
+        def meanwhile(*args: Any) -> Any:
+            found = real(*args)
+            path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+            return found
+
+        monkeypatch.setattr(check_module, "_run", meanwhile)
+
+    changing("checks:", "# said\nchecks:\n  z: {run: kv --model gpt2 --seq 1, expr: logical_bytes, max: 1}")
+    assert run("check", str(path), "--update", "--only", "b").code == 0
+    after = path.read_text(encoding="utf-8")
+    assert after.startswith("# said\n")
+    assert [each.get("baseline") for each in yaml.safe_load(after)["checks"].values()] == [None, 1, BYTES]
+    for old, new in (("llama-7b", "gpt2"), ("  a:", "  y:")):
+        changing(old, new)
+        before = path.read_text(encoding="utf-8")
+        refused = run("check", str(path), "--update", "--only", "a")
+        assert (refused.code, "a of" in refused.err, "was changed meanwhile" in refused.err) == (
+            2,
+            True,
+            True,
+        )
+        assert path.read_text(encoding="utf-8") == before.replace(old, new, 1)
+        path.write_text(before, encoding="utf-8")
+
+
+def test_a_check_starts_no_processes(
+    budgets: Callable[..., str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from infercost.cli import sweep_run
+
+    monkeypatch.setattr(sweep_run, "_start", None)
+    command = "sweep --model gpt2 --batch 1..300+1 --prompt 1..300+1 --gen 2 --top 1 --by ttft"
+    expr = "points[0].ttft_s.expected"
+    asked: list[int] = []
+    real = sweep_run.results
+
+    def counted(task: Any, work: Any, chunks: Any, jobs: int) -> Any:
+        asked.append(jobs)
+        return real(task, work, chunks[:1], jobs)
+
+    monkeypatch.setattr("infercost.cli.sweep.results", counted)
+    assert (
+        run(
+            "check", budgets(a=held("max", 1, expr, command), b=held("max", 1, expr, command + " --jobs 1"))
+        ).code
+        == 0
+    )
+    assert asked == [1, 1]
+    refused = run("check", budgets(a=held("max", 1, expr, command + " --jobs 256")))
+    assert (refused.code, "--jobs starts processes; a check runs in one" in refused.err) == (2, True)
+
+
+def test_words_of_a_check_are_of_bounded_length(budgets: Callable[..., str], run: Run) -> None:
+    words = ["kv", "--model", "gpt2", "--seq", "1", "--assert", "a < x" + " " * 900_000 + "y"]
+    assert (
+        "a word of more than 4,000 characters" in run("check", budgets(a=held("max", 1) | {"run": words})).err
+    )

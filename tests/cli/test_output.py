@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -9,11 +10,15 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from infercost import InputError
+from infercost.cli.assertions import parse_assertions
 
 Run = Callable[..., Any]
 KV = ("kv", "--model", "llama-7b", "--seq", "4k")
@@ -263,6 +268,7 @@ def test_assertions(run: Run) -> None:
         ("logical_bytes", "is not 'key comparison value'"),
         ("logical_bytes << 1", "cannot compare"),
         ("groups[9].bytes < 1", "there is no '9'"),
+        (f"groups[{'9' * 5000}].bytes < 1", "there is no"),
         ("groups < 1", "cannot compare"),
         ("logical_bytes < many", "cannot compare"),
         ("__class__ == 1", "there is no '__class__'"),
@@ -428,3 +434,21 @@ def test_tables_of_one_model_fit_80_columns(asked: tuple[str, ...]) -> None:
     rules = [i for i, line in enumerate(lines) if set(line.strip()) == {"─"}]
     assert rules
     assert max(len(line.rstrip()) for line in lines) <= 80
+
+
+@pytest.mark.parametrize("text", ["a < x{}y", "a{}< 1", "a < x{}\ny", "{}a < 1", "a < 1{}", "a{}"])
+def test_a_condition_is_read_in_time_with_its_length(text: str) -> None:
+    """A million spaces; some of these took hours."""
+    begin = time.process_time()
+    with contextlib.suppress(InputError):
+        parse_assertions([text.format(" " * 1_000_000)])
+    assert time.process_time() - begin < 2
+
+
+def test_conditions_are_taken_apart() -> None:
+    said = parse_assertions([" a.b[0].c<=1 ", "name == two  words", "x!='y'"])
+    assert [each[:3] for each in said] == [
+        ("a.b[0].c", "<=", 1),
+        ("name", "==", "two  words"),
+        ("x", "!=", "y"),
+    ]

@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import math
+import os
 import random
 import signal
 import subprocess
@@ -558,3 +559,12 @@ def test_an_encoder_reads_the_prompt(ask: Ask) -> None:
     alone = ask("request", *args, "--prompt", "500", "--batch", "2")
     assert (point["inputs"]["prompt"], point["inputs"]["encoder_seq"]) == (1, 500)
     assert point["ttft_s"]["floor"] == pytest.approx(alone["ttft_s"]["floor"])
+
+
+def test_no_more_processes_than_cores(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is said; 256 on two cores would be 256 processes."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    small = ("sweep", "--model", "gpt2", "--prompt", "1..8*2", "--jobs", "256")
+    for more in ((), ("-o", str(tmp_path / "s.csv"))):
+        assert "--jobs 256: a process for each core that may be used here, 1 in all" in run(*small, *more).out
+    assert "for each core" not in run(*small[:-1], "1").out
