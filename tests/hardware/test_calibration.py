@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from infercost.costmodel.times.families import TIMES
@@ -29,7 +32,11 @@ def test_what_ships_is_fitted_and_says_where_from(name: str) -> None:
     one = shipped(name)
     assert one is not None
     assert one.device == name
-    assert "PROVENANCE" in one.source
+    assert "docs/sources.md" in one.source
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
+    commits = re.findall(r"\(([0-9a-f]{7})\)", one.source)
+    assert len(commits) == 4
+    assert [commit for commit in commits if commit not in page] == []
     assert one.date
     for family, groups in one.families.items():
         known = TIMES[family].family
