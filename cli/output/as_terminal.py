@@ -59,8 +59,10 @@ def render(report: Report) -> str:
             grid.add_row(*(Text(clean(cell)) for cell in row))
         # Wider than the terminal rather than cut: what runs over goes on in its next line.
         console.width = max(_width(), sum(widths) + gap * len(widths))
+        console.print()
         console.print(grid)
         console.width = _width()
+    if report.tables:
         console.print()
     if report.picture:
         drawn = Text.from_ansi(report.coloured) if report.coloured else Text(clean(report.picture))
