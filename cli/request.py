@@ -357,11 +357,23 @@ def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
     return step_cost(setting, asked.prefill()), summed(steps) if steps else None
 
 
+MANY_SEQUENCES = 1 << 20
+"""From here on a step may be more than arrays can count; below, no model is so large."""
+MOST_COUNTED = 1 << 62
+
+
 def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -> list[tuple[Cost, int]]:
     """Steps at all of `contexts`, as arrays of bounded length, each with how many it is of."""
     import numpy as np
 
     make = asked.recount if recount else asked.decode
+    if contexts and asked.batch > MANY_SEQUENCES:
+        last = step_cost(setting, make(contexts[-1]))
+        if max(last.matmul_flops, last.moved_bytes) > MOST_COUNTED:
+            raise InputError(
+                f"a step of {asked.batch:,} sequences is {float(last.matmul_flops):.3g} FLOPs, more than "
+                "64-bit counts hold; ask for a smaller batch"
+            )
     out = []
     for start in range(contexts.start, contexts.stop, CHUNK):
         part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)
