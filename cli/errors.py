@@ -1,7 +1,7 @@
 """One clear line for everything that goes wrong, and the exit code that goes with it.
 
-0 done; 1 an assertion failed, or an unexpected error; 2 wrong use or input; 3 no GPU or no torch;
-130 interrupted. `INFERCOST_TRACEBACK=1` shows the traceback behind an unexpected error.
+0 done; 1 an assertion failed, another process writes there, or an unexpected error; 2 wrong use or input;
+3 no GPU or no torch; 130 interrupted. `INFERCOST_TRACEBACK=1` shows the traceback behind an unexpected error.
 """
 
 from __future__ import annotations
