@@ -11,8 +11,12 @@ def main() -> None:
         from .cli.app import main as run
 
         run()
-    except KeyboardInterrupt:
-        print("infercost: interrupted", file=sys.stderr)
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # An import that was interrupted may say so as the cause of a RuntimeError.
+        if isinstance(error, RuntimeError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        if sys.stderr is not None:
+            print("infercost: interrupted", file=sys.stderr)
         sys.exit(130)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from .. import __version__
+from .. import InputError, __version__
 from .errors import INTERRUPTED, report_error
 
 COMMANDS = {
@@ -37,6 +37,8 @@ COMMANDS = {
     "gpus": "List, show and check accelerators.",
 }
 
+COMPLETES = "_INFERCOST_COMPLETE"
+"""The variable by which a shell asks for completions."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -117,6 +119,8 @@ def main() -> None:
         # Typer leaves with 1 where the reader of its output has gone, after wrapping the stream.
         code = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else leaving.code
     except BaseException as error:
+        if COMPLETES in os.environ and isinstance(error, (KeyError, ValueError)):
+            error = InputError(f"{COMPLETES} is for shells that complete, with COMP_WORDS and COMP_CWORD")
         code = report_error(error)
     finally:
         gc.freeze()

@@ -88,7 +88,7 @@ def check(
 
         write_file(Path(junit), junit_xml(file, results))
     on_github = os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github
-    if on_github:
+    if on_github and sys.stderr is not None:
         from .github import annotation_lines
 
         for line in annotation_lines(budgets.path, results):

@@ -1,7 +1,7 @@
 """One clear line for everything that goes wrong, and the exit code that goes with it.
 
-0 done; 1 an assertion failed, or an unexpected error; 2 wrong use or input; 3 no GPU or no torch;
-130 interrupted. `INFERCOST_TRACEBACK=1` shows the traceback behind an unexpected error.
+0 done; 1 an assertion failed, another process writes there, or an unexpected error; 2 wrong use or input;
+3 no GPU or no torch; 130 interrupted. `INFERCOST_TRACEBACK=1` shows the traceback behind an unexpected error.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from .. import InfercostError
 from .text import clean
 
 INTERRUPTED = 130
+MOST_SAID = 3000
+"""Characters of an error: beyond, an input was repeated in it."""
 
 
 class FailedAssertionError(InfercostError):
@@ -25,13 +27,13 @@ class FailedAssertionError(InfercostError):
 
 def report_error(error: BaseException) -> int:
     """Say what went wrong on standard error and return the exit code."""
-    if os.environ.get("INFERCOST_TRACEBACK"):
+    if os.environ.get("INFERCOST_TRACEBACK", "0") not in ("", "0") and sys.stderr is not None:
         import traceback
 
         traceback.print_exception(error)
     if isinstance(error, InfercostError):
         return _say(str(error), error.exit_code)
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+    if was_interrupted(error) or type(error).__name__ == "Abort":
         return _say("interrupted", INTERRUPTED)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
@@ -53,8 +55,19 @@ def report_error(error: BaseException) -> int:
     return _say(f"unexpected error: {type(error).__name__}: {error} (INFERCOST_TRACEBACK=1 shows more)", 1)
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or what something that was interrupted made of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
+
+
 def _say(message: str, code: int) -> int:
+    if sys.stderr is None:  # closed: print would take standard output
+        return code
     line = " ".join(clean(message).split())
+    if len(line) > MOST_SAID:
+        line = f"{line[: MOST_SAID // 2]} [...] {line[-MOST_SAID // 4 :]}"
     with suppress(OSError, ValueError):  # where standard error is gone too, the exit code still tells
         print(f"infercost: {line}", file=sys.stderr)
     return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .. import InputError
 from ..costmodel.arith import SplitError
 from ..costmodel.request import Request
 from ..costmodel.setting import Cost, Setting, step_cost, summed
@@ -14,6 +15,9 @@ MAX_STEPS = 1 << 20
 """Decode steps that are added up one by one."""
 CHUNK = 1 << 14
 """Contexts in one array."""
+MANY_SEQUENCES = 1 << 20
+"""From here on a step may be more than arrays can count; below, no model is so large."""
+MOST_COUNTED = 1 << 62
 
 
 def phases_of(setting: Setting, asked: Request) -> tuple[Cost, Cost | None]:
@@ -28,6 +32,13 @@ def steps_at(setting: Setting, asked: Request, contexts: range, recount: bool) -
     import numpy as np
 
     make = asked.recount if recount else asked.decode
+    if contexts and asked.batch > MANY_SEQUENCES:
+        last = step_cost(setting, make(contexts[-1]))
+        if max(last.matmul_flops, last.moved_bytes) > MOST_COUNTED:
+            raise InputError(
+                f"a step of {asked.batch:,} sequences is {float(last.matmul_flops):.3g} FLOPs, more than "
+                "64-bit counts hold; ask for a smaller batch"
+            )
     out = []
     for start in range(contexts.start, contexts.stop, CHUNK):
         part = np.arange(start, min(start + CHUNK, contexts.stop), dtype=np.int64)

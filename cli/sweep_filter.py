@@ -43,7 +43,7 @@ class Filter:
 
     def checked(self) -> Filter:
         """Raises InputError for a measure or a column that there is not."""
-        for name in (*self.pareto, *([self.by] if self.by else [])):
+        for name in (*self.pareto, *([] if self.by is None else [self.by])):
             if name not in MEASURES:
                 raise InputError(f"'{name[:60]}' is none of {', '.join(MEASURES)}{nearest(name, MEASURES)}")
         if self.top is not None and not 1 <= self.top <= MOST_KEPT:

@@ -83,7 +83,7 @@ def results(task: Task, work: Work, chunks: list[int], jobs: int) -> Iterator[An
     try:
         waiting: deque[Future[Any]] = deque()
         for chunk in chunks:
-            waiting.append(pool.submit(_do, chunk))
+            waiting.append(_submitted(pool, chunk))
             if len(waiting) >= AHEAD * jobs:
                 yield waiting.popleft().result()
         while waiting:
@@ -95,6 +95,19 @@ def results(task: Task, work: Work, chunks: list[int], jobs: int) -> Iterator[An
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _submitted(pool: Any, chunk: int) -> Any:
+    """A chunk that is to be done. A process that this starts is never interrupted, not while it begins."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(_do, chunk)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(_do, chunk)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start(task: Task, work: Work) -> None:

@@ -8,6 +8,7 @@ predicted group by group, chunk by chunk.
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from .measured_rows import READERS, Reader, Rows
 CHUNK_ROWS = 50_000
 CHUNK_CHARACTERS = 1 << 24
 MAX_GROUPS = 2000
-LARGEST, LONGEST_US = 1e12, 1e10
+LARGEST, LONGEST_US, SHORTEST_US = 1e12, 1e10, 1e-6
 MAY_BE_ZERO = ("causal", "window")
 BOX_WORDS = ("sxm", "server", "dgx", "pairwise", "nvlink")
 """What a file may add to a GPU's name: the form factor, or the box it stood in."""
@@ -105,10 +106,10 @@ def reader_of(path: str, columns: list[str]) -> Reader:
 
 
 def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | None) -> Iterator[Batch]:
-    time_us = pd.to_numeric(chunk["time_us"], errors="coerce").to_numpy(dtype=float)
-    usable = (time_us > 0) & (time_us <= LONGEST_US)
+    time_us = _numbers(chunk["time_us"])
+    usable = (time_us >= SHORTEST_US) & (time_us <= LONGEST_US)
     for column in reader.numbers:
-        values = pd.to_numeric(chunk[column], errors="coerce").to_numpy(dtype=float)
+        values = _numbers(chunk[column])
         least = 0 if column in MAY_BE_ZERO else 1
         usable &= (values >= least) & (values <= LARGEST) & (values == np.rint(values))
         chunk[column] = values
@@ -149,6 +150,21 @@ def _of_chunk(chunk: Any, reader: Reader, excluded: Counter[str], given: Gpu | N
                 part.shape,
                 rows["line"].to_numpy()[keep],
             )
+
+
+def _numbers(column: Any) -> Any:
+    """A column as floats, NaN for what is none or is larger than any."""
+    try:
+        return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+    except OverflowError:  # a whole number of hundreds of digits
+        return np.array([_number(value) for value in column])
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        return math.nan
 
 
 _GPUS: dict[str, Gpu | None] = {}

@@ -71,7 +71,7 @@ def _number(data: Any, key: str, path: str, default: float | None = None) -> flo
     value = data.get(key, default)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number <= 1e12:
         raise InputError(f"{path}: '{key}' is no sensible number")

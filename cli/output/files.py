@@ -145,6 +145,8 @@ def _created(target: Path, prefix: str, mode: int) -> tuple[int, str]:
 
 def _clear(folder: Path, prefix: str) -> None:
     """Remove the temporary files of ours that no one holds; where that cannot be known, they stay."""
+    if not hasattr(os, "geteuid"):
+        return
     with suppress(OSError), os.scandir(folder) as names:
         for _, entry in zip(range(MOST_LISTED), names, strict=False):
             if not entry.name.startswith(prefix):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..text import clean
 from .palette import LIGHT
@@ -14,10 +18,26 @@ POINT = 72 / PIXELS_PER_INCH
 """Points of one pixel of the scene."""
 
 
+@contextmanager
+def _unasked() -> Iterator[None]:
+    """Import matplotlib without the environment's backend, which draws nothing here, and without its word on
+    where it keeps its fonts."""
+    logger = logging.getLogger("matplotlib")
+    level, backend = logger.level, os.environ.pop("MPLBACKEND", None)
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+
+
 def png(scene: Scene) -> bytes:
     """The picture's bytes. Needs matplotlib (the extra `plot`)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with _unasked():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     figure = Figure(
         figsize=(scene.width / PIXELS_PER_INCH, scene.height / PIXELS_PER_INCH),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +179,12 @@ MOE = ("--model", "mixtral-8x7b")
         (("kv", *LLAMA, "--seq", "..*"), "is not a token count"),
         (("kv", *LLAMA, "--seq", "1..1M+1"), "more than 10,000 values"),
         (("sweep", *LLAMA), "sweep needs --prompt"),
+        (("sweep", *LLAMA, "--prompt", "1", "--by="), "'' is none of ttft"),
+        (("request", *LLAMA, "--prompt", "9", "--gen", "2", "-b", "2147483648"), "ask for a smaller batch"),
+        (
+            ("request", *LLAMA, "--prompt", "9", "--gen", "2", "-b", "1099511627776"),
+            "ask for a smaller batch",
+        ),
         (("sweep", "--prompt", "1"), "sweep needs --model"),
         (("sweep", *LLAMA, "--prompt", "1", "--attention", "flesh"), "did you mean flash"),
         (("sweep", *LLAMA, "--prompt", "1", "--weights", "nope"), "unknown weight format"),
@@ -292,3 +301,54 @@ def test_the_unexpected_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatc
         result.err
         == "infercost: unexpected error: ZeroDivisionError: no luck (INFERCOST_TRACEBACK=1 shows more)\n"
     )
+
+
+@pytest.mark.parametrize("value", ["", "0", "1"])
+def test_a_traceback_is_asked_for(value: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERCOST_TRACEBACK", value)
+    assert ("Traceback" in run("kv", "--model", "nope", "--seq", "1").err) == (value == "1")
+
+
+def test_an_interrupt_that_an_import_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python before 3.12 an interrupt in `__set_name__` is the cause of a RuntimeError."""
+    from infercost.__main__ import main
+    from infercost.cli import app
+    from infercost.cli.errors import report_error
+
+    wrapped = RuntimeError("Error calling __set_name__")
+    wrapped.__cause__ = KeyboardInterrupt()
+    assert report_error(wrapped) == 130
+
+    def interrupted() -> None:
+        raise wrapped
+
+    monkeypatch.setattr(app, "main", interrupted)
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 130
+
+
+def test_an_option_is_not_repeated_at_any_length(run: Run) -> None:
+    for args in (("--kv=" + "a" * 9000,), ("--layers=" + "a" * 9000,), ("--" + "a" * 9000,)):
+        result = run("kv", *LLAMA, "--seq", "1", *args)
+        assert (result.code, len(result.err) < 3000) == (2, True)
+
+
+def test_a_completion_that_no_shell_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_INFERCOST_COMPLETE", "complete_bash")
+    monkeypatch.delenv("COMP_WORDS", raising=False)
+    result = run("kv", *LLAMA, "--seq", "1")
+    assert (result.code, result.err.count("\n"), "COMP_WORDS" in result.err) == (2, 1, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no descriptors of a shell")
+def test_errors_go_nowhere_where_standard_error_is_closed() -> None:
+    """Not into what a program reads."""
+    budgets = Path(__file__).parents[2] / "docs" / "example" / "budgets.yaml"
+    for args, code in (("kv --model nope --seq 1", 2), (f"check {budgets} --json --github", None)):
+        script = f"GITHUB_ACTIONS=true {sys.executable} -m infercost {args} 2>&-"
+        found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+        if code is None:
+            assert json.loads(found.stdout)["schema"] == "infercost.check/1"
+        else:
+            assert (found.returncode, found.stdout, found.stderr) == (code, "", "")

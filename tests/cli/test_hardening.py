@@ -456,3 +456,38 @@ def test_a_check_reads_no_pipe_that_is_open(run: Run, tmp_path: Path) -> None:
     finally:
         os.close(ends[0])
         os.close(ends[1])
+
+
+def test_numbers_of_any_length_are_left_out(run: Run, tmp_path: Path) -> None:
+    """And times of less than any clock ticks, which a fit has no use for."""
+    path = tmp_path / "rows.csv"
+    row = "h100_sxm,cublas,fp16,{},4096,4096,{}\n"
+    rows = [row.format(64 << i, 300 + i) for i in range(7)]
+    odd = [
+        row.format("9" * 400, 300),
+        row.format(64, "9" * 400),
+        row.format(64, "1e-320"),
+        row.format(64, "1e-310"),
+    ]
+    path.write_bytes(hostile.GEMM + "".join([*odd, *rows]).encode())
+    for args in (("validate", "--kernels", str(path)), ("calibrate", "--gpu", "l4", "--from", str(path))):
+        result = run(*args)
+        assert (result.code, "left out: 4 rows" in result.out) == (0, True), result
+    bench = json.loads((EXAMPLE / "llama-bench.json").read_text(encoding="utf-8"))
+    path = tmp_path / "bench.json"
+    for key in ("n_prompt", "n_gen", "n_depth", "avg_ts"):
+        path.write_text(json.dumps([bench[0] | {key: 10**400}, *bench[1:]]), encoding="utf-8")
+        asked = ("request", "--model", "gpt2", "--gpu", "h100", "--prompt", "9", "--gen", "2")
+        one_line(run(*asked, "--measured", str(path)), f"'{key}' is no sensible number")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"MPLBACKEND": "nope"}, {"MPLCONFIGDIR": "/dev/null"}, {"HOME": "/dev/null"}]
+)
+def test_matplotlib_is_asked_for_no_more_than_a_picture(changes: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = infercost(
+        "roofline", "--gpu", "a100", "--plot", "p.png", env={**os.environ, **changes}, cwd=tmp_path
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    assert (tmp_path / "p.png").stat().st_size > 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infercost.cli import sweep_grid
+from infercost.cli import sweep_grid, sweep_run
 from infercost.cli.output.files import only_writer
 from infercost.cli.sweep_files import Parts
 
@@ -388,3 +389,17 @@ def test_parquet_of_shards_is_not_trusted(run: Run, tmp_path: Path) -> None:
                 parquet.write_table(each, out)
             beside.write_text(json.dumps(about | {"bytes": out.stat().st_size}), encoding="utf-8")
             one_line(run("sweep", "merge", str(tmp_path / "m.parquet"), str(out)))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks on this system")
+def test_processes_begin_without_interrupts() -> None:
+    """They leave them to the one that started them, which says one line."""
+    seen = []
+
+    class Pool:
+        def submit(self, *args: Any) -> None:
+            seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    sweep_run._submitted(Pool(), 1)
+    Pool().submit()
+    assert seen == [True, False]
