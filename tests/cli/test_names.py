@@ -368,4 +368,4 @@ def test_the_words_are_of_the_commands_own_numbers(ask: Callable[..., Any], run:
     assert not ask("fit", *of, "--share", f"{share * 0.9999:.6f}")["fits"]
     rank = ask("fit", *of, "--tp", "2")["terms"][0]
     assert (rank["name"], rank["bytes"]) == ("weights", ask("explain", "ranks", *of)["value"])
-    assert "concurrency: sequences of 8,192 tokens whose cache fits beside all else" in run("fit", *of).out
+    assert "concurrency: caches of 8,192 tokens that fit beside all else" in run("fit", *of).out
