@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from .. import InputError
-from ..costmodel.engines import ALLOCATORS, POOLED, How, engine_flags
 from . import options as o
 from .sizes import byte_size, tokens
 from .unused import given, refuse
 
 if TYPE_CHECKING:
+    from ..costmodel.engines import How
     from ..costmodel.memory import Reserve
     from ..hardware.engine import EngineMemory
     from ..hardware.spec import Gpu
@@ -21,23 +22,39 @@ CONCATENATING = "hf"
 """The one `--engine` that has no pool: the library's cache, layer by layer."""
 
 
-READ_BY: dict[str, tuple[str, ...]] = {
-    "--block": POOLED,
-    "--ubatch": ("llama.cpp",),
-    "--dcp": ("vllm",),
-    "--window-share": ("sglang",),
-    "--kv-budget": ALLOCATORS,
-    "--num-gpu-blocks": POOLED,
-}
-"""The engines that each flag changes anything in."""
+FLAGS = (
+    *("--block", "--ubatch", "--dcp", "--window-share", "--kv-budget", "--num-gpu-blocks"),
+    "--max-num-batched-tokens",
+)
 
 
-def refuse_unread(ctx: typer.Context, engine: str | None, read_by: dict[str, tuple[str, ...]]) -> None:
-    """Raises InputError for flags that were given and that `engine` (None: none) does not read."""
-    odd = [name for name in given(ctx) if engine not in read_by.get(name, (engine,))]
+def read_by() -> dict[str, tuple[str, ...]]:
+    """The engines that each flag changes anything in."""
+    from ..costmodel.engines import ALLOCATORS, POOLED
+
+    return {
+        "--block": POOLED,
+        "--ubatch": ("llama.cpp",),
+        "--dcp": ("vllm",),
+        "--window-share": ("sglang",),
+        "--kv-budget": ALLOCATORS,
+        "--num-gpu-blocks": POOLED,
+    }
+
+
+def refuse_unread(
+    ctx: typer.Context, engine: str | None, readers: Callable[[], dict[str, tuple[str, ...]]]
+) -> None:
+    """Raises InputError for flags that were given and that `engine` (None: none) does not read.
+
+    `readers` is asked only where one is given: a plain question loads nothing about engines.
+    """
+    typed = [name for name in given(ctx) if name in FLAGS]
+    known = readers() if typed else {}
+    odd = [name for name in typed if engine not in known.get(name, (engine,))]
     if not odd:
         return
-    whose = ", ".join(read_by[odd[0]])
+    whose = ", ".join(known[odd[0]])
     why = f"{odd[0]} changes what an engine allocates: give --engine {whose}"
     refuse(ctx, f"--engine {engine}" if engine else "", odd, why)
 
@@ -59,6 +76,7 @@ class Flags(NamedTuple):
         """With the engine's plain name. Raises InputError for one without a modelled allocator."""
         if self.engine is None:
             return self
+        from ..costmodel.engines import ALLOCATORS
         from ..hardware.engine import load_engine
 
         known = load_engine(self.engine)
@@ -84,6 +102,8 @@ class Flags(NamedTuple):
 
     def how(self, gpu: Gpu | None) -> How:
         """The flags that were given, the others as the engine sets them itself on `gpu`."""
+        from ..costmodel.engines import engine_flags
+
         assert self.memory is not None
         own = engine_flags(self.memory, gpu)
         return own._replace(
@@ -100,6 +120,8 @@ class Flags(NamedTuple):
         if self.chunk is not None:
             return tokens(self.chunk, "--max-num-batched-tokens")
         if self.memory:
+            from ..costmodel.engines import engine_flags
+
             return engine_flags(self.memory, gpu).in_flight
         from ..costmodel.memory import CHUNK_TOKENS
 

@@ -15,7 +15,7 @@ from ..costmodel.setting import Setting
 from ..costmodel.sharding import Parallel
 from ..models.catalogue import load_model
 from . import options as o
-from .engine_flags import CONCATENATING, READ_BY, Flags, refuse_unread
+from .engine_flags import CONCATENATING, Flags, read_by, refuse_unread
 from .fit_answer import answer_of, as_row, point_of
 from .fit_screen import draw_memory, screen, several
 from .groups import grouped
@@ -146,7 +146,7 @@ def fit(
     if share is not None and not 0 < share <= 1:
         raise InputError(f"--share is a part of the card, above 0 and up to 1, not {share:g}")
     flags = flags.checked()
-    refuse_unread(ctx, flags.engine, READ_BY)
+    refuse_unread(ctx, flags.engine, read_by)
     given = Given(
         *(
             _size(text, option)

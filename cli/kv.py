@@ -12,7 +12,7 @@ from ..costmodel.sharding import Parallel, shard_model
 from ..models.formats import Format
 from ..models.spec import Model
 from . import options as o
-from .engine_flags import READ_BY, Flags, refuse_unread
+from .engine_flags import Flags, read_by, refuse_unread
 from .groups import grouped
 from .inputs import (
     WhatIf,
@@ -49,10 +49,6 @@ CONVENTIONS = {
     "per_rank": "of one tensor-parallel rank: KV heads shared out, copied once there are fewer than ranks",
     "units": "bytes; GiB = 2^30, GB = 10^9",
 }
-
-
-CACHE_READ_BY = READ_BY | {"--max-num-batched-tokens": ("vllm",), "--kv-budget": READ_BY["--block"]}
-"""Of a cache alone; without an engine --block is of --alloc paged."""
 
 
 class Point(NamedTuple):
@@ -127,8 +123,7 @@ def kv(
         check_plot(plot)
     flags = flags.checked()
     pooled = flags.memory is not None
-    read_by = {name: engines for name, engines in CACHE_READ_BY.items() if pooled or name != "--block"}
-    refuse_unread(ctx, flags.engine, read_by)
+    refuse_unread(ctx, flags.engine, lambda: _read_by(pooled))
     library = flags.engine is not None and not pooled
     parallel = Parallel(tp=flags.tp)
     policies = _policies(alloc, None if pooled else block, max_len)
@@ -194,6 +189,13 @@ def kv(
         draw_cache(plot, points, flags, library)
     report.quiet = [str(point.bill.logical_bytes) for point in points]
     emit(report, sink)
+
+
+def _read_by(pooled: bool) -> dict[str, tuple[str, ...]]:
+    """The engines in which each flag changes a cache; without a pool --block is of --alloc paged."""
+    known = read_by()
+    known |= {"--max-num-batched-tokens": ("vllm",), "--kv-budget": known["--block"]}
+    return known if pooled else {name: engines for name, engines in known.items() if name != "--block"}
 
 
 def _policies(alloc: str | None, block: str | None, max_len: str | None) -> list[str]:
