@@ -110,7 +110,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the file in it")
-        file = open(path, "rb", opener=_at_once)  # noqa: SIM115 (closed below)
+        # No `with` here: what fails while it is opened and while it is read are two messages; closed below.
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except InputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a name that no file system takes

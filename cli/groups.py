@@ -53,6 +53,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     del spelled.__dict__["__wrapped__"]
+    # A function may have a signature of its own, which inspect and Typer read; its type does not say so.
     spelled.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     spelled.__annotations__ = {option.name: option.annotation for option in options}
     return spelled

@@ -188,7 +188,8 @@ def _run(session: Session, results: str | None) -> None:
     stream = None
     if results is not None:
         try:
-            stream = Path(results).open("a", encoding="utf-8")  # noqa: SIM115 (open over a loop; closed in its finally)
+            # No `with`: it is open over the loop below, where it is named, and closed in its finally.
+            stream = Path(results).open("a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise InputError(f"cannot write {results}: {error.strerror or error}") from None
     try:

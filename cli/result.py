@@ -232,8 +232,8 @@ class Serve(Result):
     best = Key[dict[str, Any] | None]("the point of most throughput within the limits; null: none")
     most_batch = Key[int | None]("most sequences that fit")
 
-    # A load is no study of loads, so its type is not the narrower one that an override should have.
     @property
+    # A load is no study of loads, so its type is not the narrower one that an override should have.
     def points(self) -> tuple[ServePoint, ...]:  # type: ignore[override]
         """Every batch and policy."""
         return tuple(self._points(ServePoint))

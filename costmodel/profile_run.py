@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..hardware.engine import EngineMemory
+from ..models.dimensions import rounded_up
 from ..models.ffn import Experts
-from ..models.formats import ceil_div, find_format
+from ..models.formats import find_format
 from ..models.tensor import Tensor
 from .engines import How
 from .step import Plan
@@ -59,11 +60,11 @@ def padding_bytes(plan: Plan, memory: EngineMemory) -> int:
     256; Triton on Hopper pads the inner size alone, the backends of Blackwell both to 256).
     """
     extra = 0
-    hidden = _rounded(plan.model.hidden, memory.mxfp4_hidden)
+    hidden = rounded_up(plan.model.hidden, memory.mxfp4_hidden)
     for layer, times in plan.model.groups:
         for block in layer.blocks:
             if isinstance(block, Experts) and _in_mxfp4(plan, block):
-                padded = replace(block, width=_rounded(block.width, memory.mxfp4_width))
+                padded = replace(block, width=rounded_up(block.width, memory.mxfp4_width))
                 extra += times * (_bytes(padded, hidden) - _bytes(block, plan.model.hidden))
     return extra
 
@@ -80,7 +81,3 @@ def _routed(block: Experts, hidden: int) -> list[Tensor]:
 
 def _bytes(block: Experts, hidden: int) -> int:
     return sum(t.copies * MXFP4.matrix_bytes(t.rows, t.cols) for t in _routed(block, hidden))
-
-
-def _rounded(size: int, multiple: int) -> int:
-    return ceil_div(size, multiple) * multiple

@@ -6,6 +6,7 @@ with the reason why it does not apply. What it gains is never estimated: the cha
 like any other. `docs/levers.md` says how to add one. Equals are listed in the order of the imports below.
 """
 
+# Imported for what they enter in the list, in the order in which equals are shown: neither unused nor sorted.
 from . import weights, cache, schedule, drafts, hardware  # noqa: F401, I001
 from .drafts import Guess
 from .hardware import Part

@@ -119,7 +119,8 @@ class Browser:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     binary = next(filter(None, map(shutil.which, NAMES)), None)
-    if binary is None:  # a browser is no Python package: it is not installed with the tests
+    if binary is None:
+        # A browser is no Python package: it is not installed with the tests.
         pytest.skip("no Chromium is installed: the page is not opened here")
     opened = Browser(binary, tmp_path_factory.mktemp("profile"))
     yield opened

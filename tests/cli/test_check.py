@@ -581,7 +581,8 @@ def test_the_example(run: Run, tmp_path: Path) -> None:
 
 def test_the_action_and_the_hook_call_what_there_is(run: Run) -> None:
     path = ROOT / ".github" / "actions" / "infercost-check" / "action.yml"
-    if not path.exists():  # a source distribution holds no files of the repository's own keeping
+    if not path.exists():
+        # A source distribution holds no files of the repository's own keeping.
         pytest.skip(f"{path} is not there: the action is not held to the command here")
     offered = run("check", "--help").out
     action = yaml.safe_load(path.read_text(encoding="utf-8"))

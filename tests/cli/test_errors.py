@@ -341,6 +341,7 @@ def test_a_completion_that_no_shell_asked_for(run: Run, monkeypatch: pytest.Monk
     assert (result.code, result.err.count("\n"), "COMP_WORDS" in result.err) == (2, 1, True)
 
 
+# `2>&-` closes a descriptor before the program starts: only a POSIX shell does that.
 @pytest.mark.skipif(sys.platform == "win32", reason="no descriptors of a shell")
 def test_errors_go_nowhere_where_standard_error_is_closed() -> None:
     """Not into what a program reads."""

@@ -37,6 +37,7 @@ def narrow(name: Annotated[str, typer.Argument()], shape: Annotated[Shape, Witho
 
 def of(function: object) -> object:
     app = typer.Typer(add_completion=False)
+    # Typer wants a function; `object` keeps the callers below free of a cast each.
     app.command()(function)  # type: ignore[type-var]
     return typer.main.get_command(app)
 
